@@ -9,7 +9,7 @@ use ralph_events::journal::LineEncoder;
 use ralph_events::run_state::RunState;
 use ralph_report::Reporter;
 
-use super::world::{Record, World};
+use super::world::Journal;
 
 #[derive(Debug)]
 pub enum WriteResult {
@@ -96,14 +96,18 @@ impl Recorder {
         line.len()
     }
 
-    /// Writes the collected events, then shows them, even if they could not be written: then the terminal is the only
-    /// place that has them. `may_be_last` allows the use of reserved space; set it when nothing runs that could fill the
-    /// disk.
-    pub fn flush(&mut self, world: &mut impl World, may_be_last: bool) -> io::Result<WriteResult> {
+    /// Writes what was collected, then shows it. It is shown even when it could not be written: the
+    /// person who watches is then the only one who will know. `may_be_last` if nothing of the run is at work that
+    /// would fill a disk any further: then these words may have what was set aside for the last ones.
+    pub fn flush(
+        &mut self,
+        world: &mut impl Journal,
+        may_be_last: bool,
+    ) -> io::Result<WriteResult> {
         let mut written = if self.lines.bytes().is_empty() {
             Ok(WriteResult::Normal)
         } else {
-            world.append(Record::Journal, self.lines.bytes()).map(|()| WriteResult::Normal)
+            world.append(self.lines.bytes()).map(|()| WriteResult::Normal)
         };
         let is_full = |err: &io::Error| {
             matches!(err.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
@@ -112,7 +116,7 @@ impl Recorder {
             && let Err(err) = &mut written
             && is_full(err)
             && world.make_room()
-            && world.append(Record::Journal, self.lines.bytes()).is_ok()
+            && world.append(self.lines.bytes()).is_ok()
         {
             let err = std::mem::replace(err, io::ErrorKind::StorageFull.into());
             written = Ok(WriteResult::UsedReserve(err));

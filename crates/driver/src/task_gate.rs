@@ -14,7 +14,7 @@ use ralph_store::project::REMOVED_STORIES_FILE;
 use ralph_tasks::ledger_store;
 
 use super::run_spec::{RunSpec, TasksSpec};
-use super::world::World;
+use super::world::Files;
 
 /// Problems listed one by one.
 const MAX_PROBLEMS: usize = 20;
@@ -86,7 +86,7 @@ impl TaskGate {
         &self.name
     }
 
-    pub(super) fn review(&mut self, world: &mut impl World) -> GateReview {
+    pub(super) fn review(&mut self, world: &mut impl Files) -> GateReview {
         let list = read(world, &self.path);
         let mut review = self.ledger.review(&list);
         let unkept = self.write_removed_stories(&mut review, world);
@@ -116,7 +116,7 @@ impl TaskGate {
     fn write_removed_stories(
         &mut self,
         review: &mut LedgerReview,
-        world: &mut impl World,
+        world: &mut impl Files,
     ) -> Option<String> {
         let (path, shown) = &self.restored_stories_file;
         let Some(stories) = overflowing_stories(review) else {
@@ -173,7 +173,7 @@ impl TaskGate {
     }
 
     /// Ends the run: later changes are not the agent's.
-    pub(super) fn finish(&mut self, world: &mut impl World) -> Option<String> {
+    pub(super) fn finish(&mut self, world: &mut impl Files) -> Option<String> {
         self.ledger.finish_run(&read(world, &self.path));
         self.save(world)
     }
@@ -191,7 +191,7 @@ impl TaskGate {
     }
 
     /// Saves the ledger for later runs. This run uses the one in memory, so a failure is only a warning, once.
-    fn save(&mut self, world: &mut impl World) -> Option<String> {
+    fn save(&mut self, world: &mut impl Files) -> Option<String> {
         let revision = Some(self.ledger.revision());
         if self.snapshot.saved == revision {
             return None;
@@ -214,7 +214,7 @@ impl TaskGate {
     }
 }
 
-fn read(world: &mut impl World, path: &Path) -> Result<TaskList, InvalidTaskList> {
+fn read(world: &mut impl Files, path: &Path) -> Result<TaskList, InvalidTaskList> {
     let bytes = world.read_tasks(path).map_err(|err| {
         let message = match err.kind() {
             std::io::ErrorKind::NotFound => "the file is gone".to_owned(),

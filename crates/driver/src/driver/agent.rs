@@ -6,7 +6,7 @@ use std::io;
 use super::{ActiveTask, Driver};
 use crate::agent_process::{AgentFiles, AgentProcess, AttemptEnd};
 use crate::run_spec::{AgentLaunch, RunSpec, scm_kinds};
-use crate::world::{Part, World};
+use crate::world::{Part, RunStep, Started, World};
 use ralph_agents::PromptVia;
 use ralph_engine::completion::{CompletionDetector, CompletionRule};
 use ralph_engine::machine::{Input, Now};
@@ -19,7 +19,7 @@ use ralph_process::{ChildEnd, Launch};
 impl<W: World> Driver<'_, W> {
     pub(super) fn start_agent(&mut self, purpose: Purpose) {
         self.commit_message = None;
-        if let Some(message) = self.world.lost() {
+        if let Some(message) = self.world.obstacle(RunStep::StartAgent) {
             // Without requests or a project the loop must not continue.
             let why = Input::AgentNotStarted { message: message.clone() };
             self.queue.extend([Input::Broken { message }, why]);
@@ -117,7 +117,7 @@ impl<W: World> Driver<'_, W> {
         if invocation.structured {
             self.response_filter.spawn(spec, self.world);
         }
-        let (child, pid) = self.world.start_inside(Part::Agent, &launch).map_err(|err| {
+        let Started { child, pid, .. } = self.world.start(Part::Agent, &launch).map_err(|err| {
             self.finish_filter();
             self.response_filter.end(self.world);
             Input::AgentNotStarted {

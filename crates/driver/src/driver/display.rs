@@ -6,7 +6,7 @@
 use std::ffi::{OsStr, OsString};
 
 use super::Driver;
-use crate::world::World;
+use crate::world::{Part, Started, World};
 use ralph_events::event::{Exit, Stream};
 use ralph_process::{ChildEnd, ChildId, Launch, Occurrence, Signal};
 use ralph_report::stream_merger::StreamMerger;
@@ -38,8 +38,8 @@ impl<W: World> Driver<'_, W> {
         let env = self.run_variables();
         let args = [OsString::from("-c"), OsString::from(command)];
         let launch = Launch::plain(&self.spec.directory, OsStr::new("sh"), &args, &env);
-        match self.world.start_fed(&launch) {
-            Ok((child, _)) => {
+        match self.world.start(Part::Filter, &launch) {
+            Ok(Started { child, .. }) => {
                 let merger = StreamMerger::default();
                 self.display_filter.running =
                     Some(FilterProcess { child, merger, input_closed: false });

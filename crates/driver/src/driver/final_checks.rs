@@ -1,7 +1,7 @@
 //! Driver: checks at the end of a run.
 
 use super::Driver;
-use crate::world::{Uncommitted, World};
+use crate::world::{RunStep, Uncommitted, World};
 use ralph_events::event::{Event, Outcome};
 use ralph_events::exit_code;
 use ralph_git::format_file_list;
@@ -36,7 +36,7 @@ impl<W: World> Driver<'_, W> {
 
     /// Reports changed settings (an agent may weaken the next run's rules) and missing outputs.
     pub(super) fn run_final_checks(&mut self, outcome: Outcome, exit_code: u8) {
-        if self.world.stuck().is_some() {
+        if self.world.obstacle(RunStep::UseProject).is_some() {
             // Without the project, nothing can be compared.
             return;
         }
@@ -75,7 +75,7 @@ impl<W: World> Driver<'_, W> {
         for promised in
             self.spec.required_outputs.iter().filter(|_| exit_code == exit_code::SUCCESS)
         {
-            if !self.world.exists(&promised.file) {
+            if !self.world.kind(&promised.file).exists() {
                 let message = promised.message.as_str().into();
                 self.recorder.record(&Event::Warning { message });
             }

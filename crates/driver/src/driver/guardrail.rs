@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 
 use super::{ActiveTask, Driver};
 use crate::guardrail::{self, GuardrailProcess};
-use crate::world::{Part, World};
+use crate::world::{Part, Started, World};
 use ralph_engine::machine::Input;
 use ralph_engine::prompt as prompts;
 use ralph_engine::prompt::{GuardrailFailure, GuardrailOutput};
@@ -26,8 +26,8 @@ impl<W: World> Driver<'_, W> {
         let args = [OsString::from("-c"), OsString::from(&spec.command)];
         let launch = Launch::plain(&self.spec.directory, OsStr::new("sh"), &args, &env);
         let limits = self.spec.guardrail_output;
-        match self.world.start_inside(Part::Check, &launch) {
-            Ok((child, _)) => {
+        match self.world.start(Part::Check, &launch) {
+            Ok(Started { child, .. }) => {
                 let started = self.world.now().mono_ms;
                 let task = GuardrailProcess::new(child, index, started, log, limits);
                 self.task = ActiveTask::Guardrail(task);

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::{ActiveTask, Driver};
-use crate::world::{ControlRequest, Record, World};
+use crate::world::{ControlRequest, RunStep, World};
 use ralph_engine::machine::{Input, RefusedHost, StopSignal};
 use ralph_events::event::{Event, Leftover, Purpose, Stream};
 use ralph_events::redact;
@@ -45,7 +45,7 @@ impl<W: World> Driver<'_, W> {
             }
             ActiveTask::Guardrail(task) if task.child == child => {
                 task.output(bytes);
-                if let Err(err) = self.world.append(Record::Log, bytes) {
+                if let Err(err) = self.world.append_log(bytes) {
                     self.fail("a guardrail's log", &err);
                 }
             }
@@ -61,15 +61,15 @@ impl<W: World> Driver<'_, W> {
     }
 
     pub(super) fn append_raw(&mut self, bytes: &[u8]) {
-        let mut kept = self.world.append(Record::Raw, bytes);
+        let mut kept = self.world.append_raw(bytes);
         if kept.as_ref().is_err_and(|err| err.kind() == io::ErrorKind::NotFound) {
             self.put_back();
-            kept = self.world.append(Record::Raw, bytes);
+            kept = self.world.append_raw(bytes);
         }
         if let Err(err) = kept {
             self.raw_log_failed = true;
-            if self.world.stuck().is_some() {
-                // Reported when the agent has ended.
+            if self.world.obstacle(RunStep::UseProject).is_some() {
+                // There is more to be said when it has ended.
                 return;
             }
             let message = format!("the agent's raw output is not kept any more: {err}").into();

@@ -4,7 +4,7 @@ use std::io;
 
 use super::{ActiveTask, Driver};
 use crate::recorder::WriteResult;
-use crate::world::World;
+use crate::world::{RunStep, World};
 use ralph_engine::machine::{Input, Now};
 use ralph_events::event::Event;
 use ralph_git::head_log::NewCommits;
@@ -72,7 +72,7 @@ impl<W: World> Driver<'_, W> {
     }
 
     pub(super) fn stop_if_obstructed(&mut self) {
-        if let Some(message) = self.world.stuck()
+        if let Some(message) = self.world.obstacle(RunStep::UseProject)
             && !std::mem::replace(&mut self.journal_failed, true)
         {
             self.queue.push_back(Input::Broken { message });

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Driver;
 use crate::notify_command;
-use crate::world::World;
+use crate::world::{Part, Started, World};
 use ralph_events::event::{Event, Exit, WaitReason};
 use ralph_process::{ChildId, Launch, Occurrence, Signal};
 use ralph_report::summary::Summary;
@@ -46,13 +46,13 @@ impl<W: World> Driver<'_, W> {
         let message = self.notify_payload(event);
         let env = self.run_variables();
         let args = [OsString::from("-c"), OsString::from(command)];
-        // A missing project is reported, too.
-        let is_there = self.world.exists(&self.spec.directory);
+        // Whoever is to be told that the project is gone is told all the same.
+        let is_there = self.world.kind(&self.spec.directory).exists();
         let directory = if is_there { &self.spec.directory } else { Path::new("/") };
         let launch = Launch::plain(directory, OsStr::new("sh"), &args, &env);
         let of_end = matches!(event, Event::RunEnded { .. });
-        match self.world.start(&Launch { stdin: &message, ..launch }) {
-            Ok((child, _)) => self.notifiers.push(NotifyProcess {
+        match self.world.start(Part::Notify, &Launch { stdin: &message, ..launch }) {
+            Ok(Started { child, .. }) => self.notifiers.push(NotifyProcess {
                 child,
                 output: Vec::new(),
                 is_for_run_end: of_end,

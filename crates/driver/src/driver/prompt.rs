@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::Driver;
 use crate::run_spec::{PromptSource, Variables, not_utf8_message};
-use crate::world::World;
+use crate::world::{PathKind, World};
 use ralph_engine::prompt;
 use ralph_events::event::Event;
 use ralph_events::text;
@@ -15,7 +15,7 @@ impl<W: World> Driver<'_, W> {
     pub(super) fn compose_prompt(&mut self) -> Result<String, String> {
         let spec = self.spec;
         for required in &spec.required {
-            if !self.world.is_file(&required.file) {
+            if self.world.kind(&required.file) != PathKind::File {
                 return Err(required.message.clone());
             }
         }

@@ -3,7 +3,7 @@
 
 use crate::response_filter;
 use crate::run_spec::RunSpec;
-use crate::world::World;
+use crate::world::{Part, Processes};
 use ralph_agents::filter::FilterAnswer;
 use ralph_events::env_names;
 use ralph_process::{ChildId, Launch};
@@ -18,14 +18,15 @@ pub(super) struct ResponseFilterProcess {
 }
 
 impl ResponseFilterProcess {
-    /// Starts before its agent, because orphans are attributed to the latest child. If it fails, the first query
-    /// reports it.
-    pub(super) fn spawn<W: World>(&mut self, spec: &RunSpec, world: &mut W) {
+    /// Starts the evaluator, if there is an expression. The first query reports a failure.
+    ///
+    /// Before its agent, because orphans are assigned to the latest child.
+    pub(super) fn spawn<W: Processes>(&mut self, spec: &RunSpec, world: &mut W) {
         self.is_stopping = false;
         self.child = spawn(spec, world).ok().flatten();
     }
 
-    pub(super) fn query_fn<'a, W: World>(
+    pub(super) fn query_fn<'a, W: Processes>(
         &'a mut self,
         spec: &'a RunSpec,
         world: &'a mut W,
@@ -33,7 +34,7 @@ impl ResponseFilterProcess {
         move |line| self.query(line, spec, world)
     }
 
-    fn query<W: World>(
+    fn query<W: Processes>(
         &mut self,
         line: &[u8],
         spec: &RunSpec,
@@ -61,7 +62,7 @@ impl ResponseFilterProcess {
         response_filter::parse_answer(printed).inspect_err(|_| self.end(world))
     }
 
-    pub(super) fn end<W: World>(&mut self, world: &mut W) {
+    pub(super) fn end<W: Processes>(&mut self, world: &mut W) {
         if let Some(child) = self.child.take() {
             world.end(child, true);
             self.ending_children.push(child);
@@ -76,7 +77,7 @@ impl ResponseFilterProcess {
     }
 }
 
-fn spawn<W: World>(spec: &RunSpec, world: &mut W) -> std::io::Result<Option<ChildId>> {
+fn spawn<W: Processes>(spec: &RunSpec, world: &mut W) -> std::io::Result<Option<ChildId>> {
     let Some(filter) = &spec.agent.response_filter else { return Ok(None) };
     let (program, args) = response_filter::command(filter)?;
     let run = [(env_names::RUN_ID.into(), Some(spec.run_id.clone().into()))];
@@ -90,5 +91,5 @@ fn spawn<W: World>(spec: &RunSpec, world: &mut W) -> std::io::Result<Option<Chil
         keep_background: false,
         term_on_parent_death: false,
     };
-    world.start_fed(&launch).map(|(child, _)| Some(child))
+    world.start(Part::Filter, &launch).map(|started| Some(started.child))
 }

@@ -131,7 +131,7 @@ impl<W: World> Driver<'_, W> {
         let args: Vec<OsString> = command.iter().map(OsString::from).collect();
         let launch = Launch::plain(&self.spec.directory, OsStr::new(&scm.program), &args, &env);
         let launch = Launch { term_on_parent_death: true, ..launch };
-        self.world.start_inside(Part::Scm, &launch).map(|(child, _)| child)
+        self.world.start(Part::Scm, &launch).map(|started| started.child)
     }
 
     pub(super) fn retry_scm_command(&mut self, now: Now) {
@@ -222,8 +222,9 @@ impl<W: World> Driver<'_, W> {
     /// When to check a lock again that seems stale but is too new to be removed.
     fn stale_lock_retry_at(&mut self, run: &ScmProcess, now: Now) -> Option<u64> {
         let (lock, until_ms) = run.stale_lock.as_ref()?;
-        let goes_on =
-            now.mono_ms < *until_ms && !self.machine.was_signalled() && self.world.exists(lock);
+        let goes_on = now.mono_ms < *until_ms
+            && !self.machine.was_signalled()
+            && self.world.kind(lock).exists();
         goes_on.then(|| now.mono_ms.saturating_add(STALE_LOCK_CHECK_MS).min(*until_ms))
     }
 

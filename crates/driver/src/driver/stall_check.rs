@@ -59,8 +59,7 @@ impl<W: World> Driver<'_, W> {
         let launch = Launch::plain(&self.spec.directory, OsStr::new(git), &args, &env);
         // Warnings are not status output.
         let launch = Launch { merge_stderr: false, term_on_parent_death: true, ..launch };
-        let (child, _) = self.world.start_inside(Part::Scm, &launch)?;
-        Ok(child)
+        self.world.start(Part::Scm, &launch).map(|started| started.child)
     }
 
     pub(super) fn finish_stall_check(&mut self, look: &StallCheck, exit: Option<Exit>) {
@@ -106,7 +105,7 @@ impl<W: World> Driver<'_, W> {
 
     pub(super) fn repository_root(&mut self) -> PathBuf {
         let directory = &self.spec.directory;
-        let top = directory.ancestors().find(|above| self.world.exists(&above.join(".git")));
+        let top = directory.ancestors().find(|above| self.world.kind(&above.join(".git")).exists());
         top.unwrap_or(directory).to_owned()
     }
 }

@@ -5,12 +5,12 @@ use super::{ActiveTask, Driver};
 use crate::agent_process::{AgentFiles, AgentProcess};
 use crate::pty_agent::{PtyScreen, ScreenAction};
 use crate::screen_text;
-use crate::world::World;
+use crate::world::{Part, Started, World};
 use ralph_agents::PromptVia;
 use ralph_engine::completion::CompletionDetector;
 use ralph_engine::machine::{Input, Now};
 use ralph_events::event::{Event, Purpose, Stream};
-use ralph_process::Launch;
+use ralph_process::{Launch, TerminalSize};
 
 impl<W: World> Driver<'_, W> {
     pub(super) fn start_on_terminal(
@@ -20,10 +20,12 @@ impl<W: World> Driver<'_, W> {
     ) -> Result<(), Input> {
         let spec = self.spec;
         let launch = Launch { stdin: b"", ..launch.clone() };
-        let (child, pid, size) = self.world.start_on_terminal(&launch).map_err(|err| {
+        let started = self.world.start(Part::InteractiveAgent, &launch).map_err(|err| {
             let message = not_started_message(spec, &err, PromptVia::Stdin, prompt.len());
             Input::AgentNotStarted { message }
         })?;
+        let Started { child, pid, terminal } = started;
+        let size = terminal.unwrap_or(TerminalSize::DEFAULT);
         let purpose = Purpose::Work;
         let argv = recorded_argv(launch.program, launch.args, prompt);
         self.recorder.record(&Event::AgentStarted { purpose, pid, argv });

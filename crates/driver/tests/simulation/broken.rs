@@ -2,16 +2,23 @@
 //! it would not notice such a fault in the real one either.
 
 use std::borrow::Cow;
+use std::ffi::OsString;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ralph_driver::run_spec::RunSpec;
-use ralph_driver::world::{ControlRequest, Part, Record, World};
+use ralph_driver::world::{
+    Control, ControlRequest, Files, Journal, Part, PathKind, Processes, Repository, RunStep,
+    Started, Uncommitted, World,
+};
 use ralph_engine::machine::Now;
-use ralph_events::event::Exit;
-use ralph_events::run_state::{Pending, ResumePoint};
+use ralph_events::event::{Entry, Exit};
+use ralph_events::run_state::{Pending, ResumePoint, RunState};
+use ralph_git::branch::DetachedReason;
+use ralph_git::head_log::NewCommits;
 use ralph_git::lock_files::LockStatus;
-use ralph_process::{ChildEnd, ChildId, Launch, Occurrence, Signal};
+use ralph_process::{ChildEnd, ChildId, Launch, Occurrence, Signal, TerminalSize};
+use ralph_report::summary::Summary;
 use ralph_sandbox::proxy::Refusal;
 
 const RUN_ENDED: &[u8] = br#""run_ended""#;
@@ -141,36 +148,29 @@ impl<'w, W> Through<'w, W> {
     }
 }
 
-impl<W: World> World for Through<'_, W> {
+/// Methods that do what the world does.
+macro_rules! forward {
+    ($(fn $name:ident(&mut self $(, $arg:ident: $type:ty)*) $(-> $output:ty)?;)*) => {
+        $(fn $name(&mut self $(, $arg: $type)*) $(-> $output)? {
+            self.world.$name($($arg),*)
+        })*
+    };
+}
+
+impl<W: World> Processes for Through<'_, W> {
     fn now(&self) -> Now {
         self.world.now()
     }
 
-    fn start(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
-        self.world.start(launch)
-    }
-
-    fn start_inside(&mut self, part: Part, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
-        let started = self.world.start_inside(part, launch)?;
+    fn start(&mut self, part: Part, launch: &Launch<'_>) -> io::Result<Started> {
+        let started = self.world.start(part, launch)?;
         if part == Part::Check && launch.program == "sh" {
-            self.guardrails.push(started.0);
+            self.guardrails.push(started.child);
         }
         if launch.args.iter().any(|word| word == "--no-renames") {
-            self.staged = Some(started.0);
+            self.staged = Some(started.child);
         }
         Ok(started)
-    }
-
-    fn start_fed(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
-        self.world.start_fed(launch)
-    }
-
-    fn feed(&mut self, child: ChildId, bytes: &[u8]) -> bool {
-        self.world.feed(child, bytes)
-    }
-
-    fn close_input(&mut self, child: ChildId) {
-        self.world.close_input(child);
     }
 
     fn end(&mut self, child: ChildId, at_once: bool) {
@@ -215,76 +215,83 @@ impl<W: World> World for Through<'_, W> {
         }
     }
 
-    fn exists(&mut self, path: &Path) -> bool {
-        self.world.exists(path)
+    forward! {
+        fn feed(&mut self, child: ChildId, bytes: &[u8]) -> bool;
+        fn ask(&mut self, child: ChildId, question: &[u8], patience_ms: u64) -> io::Result<Vec<u8>>;
+        fn close_input(&mut self, child: ChildId);
+        fn resize(&mut self, child: ChildId) -> TerminalSize;
+        fn reads_keys(&mut self, child: ChildId) -> bool;
+        fn rest(&mut self);
     }
+}
 
-    fn abandoned(&mut self, lock: &Path) -> LockStatus {
-        let abandoned = self.world.abandoned(lock);
-        if self.fault == Some(Fault::LocksTaken) { LockStatus::Stale } else { abandoned }
+impl<W: World> Files for Through<'_, W> {
+    forward! {
+        fn kind(&mut self, path: &Path) -> PathKind;
+        fn read(&mut self, path: &Path) -> io::Result<Vec<u8>>;
+        fn read_tasks(&mut self, path: &Path) -> io::Result<Vec<u8>>;
+        fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()>;
+        fn save(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()>;
+        fn remove(&mut self, path: &Path) -> io::Result<()>;
+        fn open_log(&mut self, path: &Path) -> io::Result<()>;
+        fn append_log(&mut self, bytes: &[u8]) -> io::Result<()>;
+        fn file_fingerprint(&mut self, path: &Path, budget: u64) -> (u64, u64);
+        fn tree_fingerprint(&mut self, path: &Path, most: usize) -> Option<u64>;
     }
+}
 
-    fn read(&mut self, path: &Path) -> io::Result<Vec<u8>> {
-        self.world.read(path)
-    }
-
-    fn read_tasks(&mut self, path: &Path) -> io::Result<Vec<u8>> {
-        self.world.read_tasks(path)
-    }
-
-    fn file_fingerprint(&mut self, path: &Path, budget: u64) -> (u64, u64) {
-        self.world.file_fingerprint(path, budget)
-    }
-
-    fn tree_fingerprint(&mut self, path: &Path, most: usize) -> Option<u64> {
-        self.world.tree_fingerprint(path, most)
-    }
-
-    fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        self.world.write(path, bytes)
-    }
-
-    fn save(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        self.world.save(path, bytes)
-    }
-
-    fn remove(&mut self, path: &Path) -> io::Result<()> {
-        self.world.remove(path)
-    }
-
-    fn open_log(&mut self, path: &Path) -> io::Result<()> {
-        self.world.open_log(path)
-    }
-
-    fn append(&mut self, record: Record, bytes: &[u8]) -> io::Result<()> {
-        if self.fault == Some(Fault::JournalLate) && record == Record::Journal {
+impl<W: World> Journal for Through<'_, W> {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.fault == Some(Fault::JournalLate) {
             self.late.extend_from_slice(bytes);
             return Ok(());
         }
         let is_end = bytes.windows(RUN_ENDED.len()).any(|window| window == RUN_ENDED);
-        match self.world.append(record, bytes) {
+        match self.world.append(bytes) {
             Err(_) if self.fault == Some(Fault::EndLost) && is_end => Ok(()),
             appended => appended,
         }
     }
 
-    fn cleanup(&mut self) -> io::Result<Vec<String>> {
-        self.world.cleanup()
-    }
-
-    fn requests(&mut self) -> Vec<ControlRequest> {
-        self.world.requests()
-    }
-
-    fn refusals(&mut self) -> Vec<Refusal> {
-        self.world.refusals()
-    }
-
     fn sync(&mut self) {
         let late = std::mem::take(&mut self.late);
         if !late.is_empty() {
-            let _ = self.world.append(Record::Journal, &late);
+            let _ = self.world.append(&late);
         }
         self.world.sync();
+    }
+
+    forward! {
+        fn append_raw(&mut self, bytes: &[u8]) -> io::Result<()>;
+        fn make_room(&mut self) -> bool;
+        fn replay(&mut self, take: &mut dyn FnMut(&Entry<'static>));
+        fn run_state(&mut self) -> RunState;
+    }
+}
+
+impl<W: World> Repository for Through<'_, W> {
+    fn abandoned(&mut self, lock: &Path) -> LockStatus {
+        let abandoned = self.world.abandoned(lock);
+        if self.fault == Some(Fault::LocksTaken) { LockStatus::Stale } else { abandoned }
+    }
+
+    forward! {
+        fn new_commits(&mut self, thorough: bool) -> Option<NewCommits>;
+        fn refs_fingerprint(&mut self, directory: &Path) -> Option<u64>;
+        fn replaced(&mut self) -> Option<PathBuf>;
+        fn branch(&mut self) -> Option<String>;
+        fn uncommitted(&mut self) -> Uncommitted;
+        fn no_branch(&mut self) -> Option<DetachedReason>;
+        fn read_only_git_args(&mut self) -> Vec<OsString>;
+        fn look_up(&mut self, facts: &mut Summary);
+    }
+}
+
+impl<W: World> Control for Through<'_, W> {
+    forward! {
+        fn requests(&mut self) -> Vec<ControlRequest>;
+        fn refusals(&mut self) -> Vec<Refusal>;
+        fn cleanup(&mut self) -> io::Result<Vec<String>>;
+        fn obstacle(&mut self, next: RunStep) -> Option<String>;
     }
 }

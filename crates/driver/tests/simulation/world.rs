@@ -3,16 +3,24 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::ffi::OsString;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use ralph_driver::world::{ControlRequest, Part, Record, World};
+use ralph_driver::world::{
+    Control, ControlRequest, Files, Journal, Part, PathKind, Processes, Repository, RunStep,
+    Started, Uncommitted,
+};
 use ralph_engine::machine::Now;
 use ralph_engine::prompt::COMMIT_MESSAGE_PROMPT;
-use ralph_events::event::{Exit, Purpose, Stream};
+use ralph_events::event::{Entry, Exit, Purpose, Stream};
+use ralph_events::run_state::RunState;
+use ralph_git::branch::DetachedReason;
+use ralph_git::head_log::NewCommits;
 use ralph_git::lock_files::LockStatus;
-use ralph_process::{ChildEnd, ChildId, Launch, Occurrence, Signal};
+use ralph_process::{ChildEnd, ChildId, Launch, Occurrence, Signal, TerminalSize};
+use ralph_report::summary::Summary;
 use ralph_sandbox::proxy::Refusal;
 
 use crate::rng::Rng;
@@ -196,7 +204,7 @@ impl SimWorld {
         io::ErrorKind::StorageFull.into()
     }
 
-    fn launch(&mut self, kind: Kind, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
+    fn launch(&mut self, kind: Kind, launch: &Launch<'_>) -> io::Result<Started> {
         if !self.children.is_empty() {
             self.truth.borrow_mut().violated("two things run at once");
         }
@@ -318,7 +326,7 @@ impl SimWorld {
             }
         }
         self.children.push(child);
-        Ok((id, 1000 + self.next_child as u32))
+        Ok(Started::new((id, 1000 + self.next_child as u32)))
     }
 
     fn work(&mut self, child: &mut Child, bad: bool) {
@@ -502,38 +510,35 @@ impl SimWorld {
     }
 }
 
-impl World for SimWorld {
+impl Processes for SimWorld {
     fn now(&self) -> Now {
         self.now
     }
 
-    fn start(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
-        self.start_inside(Part::Check, launch)
-    }
-
-    fn start_inside(&mut self, part: Part, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
+    fn start(&mut self, part: Part, launch: &Launch<'_>) -> io::Result<Started> {
         let kind = match part {
+            Part::InteractiveAgent | Part::Filter => return Err(io::ErrorKind::Unsupported.into()),
             Part::Agent if launch.stdin == COMMIT_MESSAGE_PROMPT.as_bytes() => Kind::CommitMessage,
             Part::Agent => Kind::Work,
-            Part::Check if launch.program == "sh" => {
+            Part::Check | Part::Notify if launch.program == "sh" => {
                 let command = launch.args[1].to_string_lossy().into_owned();
                 let index = command.strip_prefix("check ").and_then(|n| n.parse().ok());
                 Kind::Guardrail(index.unwrap_or(usize::MAX))
             }
             Part::Scm if launch.args.iter().any(|word| word == "--no-renames") => Kind::Staged,
             Part::Scm if launch.args.iter().any(|word| word == "status") => Kind::Look,
-            Part::Scm | Part::Check => Kind::Scm,
+            Part::Scm | Part::Check | Part::Notify => Kind::Scm,
         };
         // A child of a process that dies at once has started all the same.
         self.effect(|_| (), |world| world.launch(kind, launch))
     }
 
-    fn start_fed(&mut self, _launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
     fn feed(&mut self, _child: ChildId, _bytes: &[u8]) -> bool {
         false
+    }
+
+    fn ask(&mut self, _child: ChildId, _question: &[u8], _patience_ms: u64) -> io::Result<Vec<u8>> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 
     fn close_input(&mut self, _child: ChildId) {}
@@ -558,6 +563,16 @@ impl World for SimWorld {
             },
         );
     }
+
+    fn resize(&mut self, _child: ChildId) -> TerminalSize {
+        TerminalSize::DEFAULT
+    }
+
+    fn reads_keys(&mut self, _child: ChildId) -> bool {
+        true
+    }
+
+    fn rest(&mut self) {}
 
     fn wait(&mut self, until_mono_ms: Option<u64>, buf: &mut Vec<u8>) -> Occurrence {
         self.check_signals();
@@ -625,20 +640,13 @@ impl World for SimWorld {
             }
         }
     }
+}
 
-    fn exists(&mut self, path: &Path) -> bool {
-        path != Path::new(INDEX_LOCK) || self.lock().is_some()
-    }
-
-    fn abandoned(&mut self, _lock: &Path) -> LockStatus {
-        match self.lock() {
-            Some(GitLock { since_ms, held_until_ms: None }) => {
-                match (since_ms + LEFT_BEHIND_MS).saturating_sub(self.now.mono_ms) {
-                    0 => LockStatus::Stale,
-                    left => LockStatus::MaybeStale(left),
-                }
-            }
-            _ => LockStatus::InUse,
+impl Files for SimWorld {
+    fn kind(&mut self, path: &Path) -> PathKind {
+        match path == Path::new(INDEX_LOCK) && self.lock().is_none() {
+            true => PathKind::Missing,
+            false => PathKind::File,
         }
     }
 
@@ -648,14 +656,6 @@ impl World for SimWorld {
 
     fn read_tasks(&mut self, _path: &Path) -> io::Result<Vec<u8>> {
         Ok(task_list(&self.truth.borrow().stories))
-    }
-
-    fn file_fingerprint(&mut self, _path: &Path, _budget: u64) -> (u64, u64) {
-        (self.truth.borrow().changes, 0)
-    }
-
-    fn tree_fingerprint(&mut self, _path: &Path, _most: usize) -> Option<u64> {
-        None
     }
 
     fn write(&mut self, _path: &Path, _bytes: &[u8]) -> io::Result<()> {
@@ -684,10 +684,21 @@ impl World for SimWorld {
         self.write(path, b"")
     }
 
-    fn append(&mut self, record: Record, bytes: &[u8]) -> io::Result<()> {
-        if record != Record::Journal {
-            return if self.is_full() { Err(self.refuse()) } else { Ok(()) };
-        }
+    fn append_log(&mut self, _bytes: &[u8]) -> io::Result<()> {
+        if self.is_full() { Err(self.refuse()) } else { Ok(()) }
+    }
+
+    fn file_fingerprint(&mut self, _path: &Path, _budget: u64) -> (u64, u64) {
+        (self.truth.borrow().changes, 0)
+    }
+
+    fn tree_fingerprint(&mut self, _path: &Path, _most: usize) -> Option<u64> {
+        None
+    }
+}
+
+impl Journal for SimWorld {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         let torn = self.rng.below(bytes.len() as u64 + 1) as usize;
         self.effect(
             |world| world.truth.borrow_mut().journal.extend_from_slice(&bytes[..torn]),
@@ -701,10 +712,70 @@ impl World for SimWorld {
         )
     }
 
-    fn cleanup(&mut self) -> io::Result<Vec<String>> {
-        Ok(Vec::new())
+    fn append_raw(&mut self, _bytes: &[u8]) -> io::Result<()> {
+        if self.is_full() { Err(self.refuse()) } else { Ok(()) }
     }
 
+    fn make_room(&mut self) -> bool {
+        false
+    }
+
+    fn sync(&mut self) {
+        self.effect(|_| (), |_| ());
+    }
+
+    fn replay(&mut self, _take: &mut dyn FnMut(&Entry<'static>)) {}
+
+    fn run_state(&mut self) -> RunState {
+        RunState::default()
+    }
+}
+
+impl Repository for SimWorld {
+    fn new_commits(&mut self, _thorough: bool) -> Option<NewCommits> {
+        None
+    }
+
+    fn refs_fingerprint(&mut self, _directory: &Path) -> Option<u64> {
+        Some(0)
+    }
+
+    fn abandoned(&mut self, _lock: &Path) -> LockStatus {
+        match self.lock() {
+            Some(GitLock { since_ms, held_until_ms: None }) => {
+                match (since_ms + LEFT_BEHIND_MS).saturating_sub(self.now.mono_ms) {
+                    0 => LockStatus::Stale,
+                    left => LockStatus::MaybeStale(left),
+                }
+            }
+            _ => LockStatus::InUse,
+        }
+    }
+
+    fn replaced(&mut self) -> Option<PathBuf> {
+        None
+    }
+
+    fn branch(&mut self) -> Option<String> {
+        None
+    }
+
+    fn uncommitted(&mut self) -> Uncommitted {
+        Uncommitted::default()
+    }
+
+    fn no_branch(&mut self) -> Option<DetachedReason> {
+        None
+    }
+
+    fn read_only_git_args(&mut self) -> Vec<OsString> {
+        Vec::new()
+    }
+
+    fn look_up(&mut self, _facts: &mut Summary) {}
+}
+
+impl Control for SimWorld {
     fn requests(&mut self) -> Vec<ControlRequest> {
         std::mem::take(&mut self.requests)
     }
@@ -713,8 +784,12 @@ impl World for SimWorld {
         std::mem::take(&mut self.refusals)
     }
 
-    fn sync(&mut self) {
-        self.effect(|_| (), |_| ());
+    fn cleanup(&mut self) -> io::Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+
+    fn obstacle(&mut self, _next: RunStep) -> Option<String> {
+        None
     }
 }
 

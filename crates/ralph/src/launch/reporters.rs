@@ -7,7 +7,7 @@ use jiff::tz::TimeZone;
 use crate::cli::args::{LoopArgs, OutputMode};
 use crate::config::{self, Settings};
 use ralph_driver::session::{self, Retention};
-use ralph_driver::world::{RealWorld, World};
+use ralph_driver::world::{Journal, RealWorld};
 use ralph_events::error::Error;
 use ralph_events::event::Event;
 use ralph_report::json::JsonReporter;

@@ -1,0 +1,121 @@
+//! Requests and obstacles of the real world.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use ralph_sandbox::SandboxTrace;
+use ralph_sandbox::proxy::Refusal;
+use ralph_store::dir_identity::DirChange;
+use ralph_store::safe_fs;
+
+use super::{Control, ControlRequest, ControlSource, RealWorld, RunStep};
+
+impl RealWorld {
+    /// Accepts requests announced at `door`.
+    ///
+    /// # Errors The pipe cannot be watched.
+    pub fn set_control(
+        &mut self,
+        control: Box<dyn ControlSource>,
+        door: OwnedFd,
+    ) -> io::Result<()> {
+        self.system.set_control_pipe(door)?;
+        self.control = Some(control);
+        Ok(())
+    }
+
+    /// Quarantine failures.
+    pub(super) fn unresolved_traces(&self) -> impl Iterator<Item = &SandboxTrace> {
+        self.sandbox
+            .iter()
+            .flat_map(|cell| &cell.pending_traces)
+            .filter(|trace| trace.is_not_restored())
+    }
+
+    /// Why nothing in the project may be read or executed any more.
+    pub(super) fn project_obstacle(&self) -> Option<String> {
+        let words: Vec<String> = self.unresolved_traces().map(SandboxTrace::to_string).collect();
+        let trace = (!words.is_empty()).then(|| words.join("\n"));
+        let obstacle = trace.or_else(|| self.link_error.clone());
+        let gone = self.project_gone_message().or_else(|| self.repository_gone_message());
+        obstacle.or(gone)
+    }
+
+    fn project_gone_message(&self) -> Option<String> {
+        let path = self.project_dir.path().display();
+        let now = match self.project_change {
+            DirChange::Unchanged => return None,
+            DirChange::Gone => "",
+            DirChange::Replaced => ", and another directory is there now",
+        };
+        let kept = self.files.kept_at();
+        let kept = kept.map(|at| format!(" (the journal is kept in {})", at.display()));
+        Some(format!(
+            "the project {path} was moved or removed{now}, so that nothing more is started{}: put it back, or go \
+             where it is",
+            kept.unwrap_or_default()
+        ))
+    }
+}
+
+impl Control for RealWorld {
+    fn requests(&mut self) -> Vec<ControlRequest> {
+        self.control.as_mut().map(|control| control.take()).unwrap_or_default()
+    }
+
+    fn refusals(&mut self) -> Vec<Refusal> {
+        self.sandbox.as_mut().map(|cell| cell.sandbox.refusals()).unwrap_or_default()
+    }
+
+    fn cleanup(&mut self) -> io::Result<Vec<String>> {
+        let mut restored = Vec::new();
+        // Called whenever a child ends. If the journal is in place, so is the project, and nothing needs to be
+        // written.
+        if !self.files.is_in_place() {
+            safe_fs::check_inside(self.project.root(), &self.files.dir.journal())?;
+            if self.check_project_in_place().is_err() {
+                return Ok(restored);
+            }
+            self.was_put_back |= self.files.restore()?;
+        }
+        if std::mem::take(&mut self.was_put_back) {
+            let path = self.files.dir.journal();
+            restored.push(format!(
+                "{} had been removed or moved; it was put back, with all that it held",
+                path.display()
+            ));
+            // The thread holds the deleted file open.
+            self.syncer = None;
+        }
+        let traces = self
+            .sandbox
+            .iter_mut()
+            .flat_map(|cell| cell.pending_traces.extract_if(.., |t| !t.is_not_restored()));
+        restored.extend(traces.map(|trace| trace.to_string()));
+        // `obstacle` reports the error, if there is one.
+        let _ = self.check_links();
+        restored.append(&mut self.link_warnings);
+        if self.unresolved_traces().next().is_some() {
+            return Ok(restored);
+        }
+        // The next commit must not include run-time files.
+        let note = self.project.lock_path();
+        if !self.project.is_prepared() || !self.lock.is_noted_at(&note) {
+            self.project.prepare()?;
+            self.lock.restore(&note, &self.holder)?;
+        }
+        Ok(restored)
+    }
+
+    fn obstacle(&mut self, next: RunStep) -> Option<String> {
+        match next {
+            RunStep::StartAgent => {
+                let lost = self.control.as_mut().and_then(|control| control.obstacle());
+                lost.or_else(|| {
+                    self.check_project_in_place().err().and_then(|_| self.project_gone_message())
+                })
+            }
+            RunStep::UseProject => self.project_obstacle(),
+        }
+    }
+}
