@@ -1,7 +1,8 @@
 //! Carries out what the machine decides.
 //!
-//! Everything that happens (output, process ends, signals, deadlines) comes from [`World::wait`] and goes to the
-//! machine as an [`Input`]. Only this module executes its actions.
+//! Everything that happens (output, process ends, signals, deadlines) comes from
+//! [`wait`](super::world::Processes::wait) and goes to the machine as an [`Input`]. Only this module executes its
+//! actions.
 
 mod agent;
 mod commit_guard;

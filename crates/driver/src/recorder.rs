@@ -96,9 +96,9 @@ impl Recorder {
         line.len()
     }
 
-    /// Writes what was collected, then shows it. It is shown even when it could not be written: the
-    /// person who watches is then the only one who will know. `may_be_last` if nothing of the run is at work that
-    /// would fill a disk any further: then these words may have what was set aside for the last ones.
+    /// Writes the collected events, then shows them, even if they could not be written: then the terminal is the only
+    /// place that has them. `may_be_last` allows the use of reserved space; set it when nothing runs that could fill the
+    /// disk.
     pub fn flush(
         &mut self,
         world: &mut impl Journal,

@@ -69,7 +69,7 @@ impl<W: World> Driver<'_, W> {
         if let Err(err) = kept {
             self.raw_log_failed = true;
             if self.world.obstacle(RunStep::UseProject).is_some() {
-                // There is more to be said when it has ended.
+                // Reported when the agent has ended.
                 return;
             }
             let message = format!("the agent's raw output is not kept any more: {err}").into();

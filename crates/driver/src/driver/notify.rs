@@ -46,7 +46,7 @@ impl<W: World> Driver<'_, W> {
         let message = self.notify_payload(event);
         let env = self.run_variables();
         let args = [OsString::from("-c"), OsString::from(command)];
-        // Whoever is to be told that the project is gone is told all the same.
+        // A missing project is reported, too.
         let is_there = self.world.kind(&self.spec.directory).exists();
         let directory = if is_there { &self.spec.directory } else { Path::new("/") };
         let launch = Launch::plain(directory, OsStr::new("sh"), &args, &env);

@@ -18,9 +18,8 @@ pub(super) struct ResponseFilterProcess {
 }
 
 impl ResponseFilterProcess {
-    /// Starts the evaluator, if there is an expression. The first query reports a failure.
-    ///
-    /// Before its agent, because orphans are assigned to the latest child.
+    /// Starts before its agent, because orphans are attributed to the latest child. If it fails, the first query
+    /// reports it.
     pub(super) fn spawn<W: Processes>(&mut self, spec: &RunSpec, world: &mut W) {
         self.is_stopping = false;
         self.child = spawn(spec, world).ok().flatten();
