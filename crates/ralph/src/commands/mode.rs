@@ -17,7 +17,7 @@ use ralph_store::project::Project;
 
 use crate::cli::args::{CompletionArgs, LoopArgs, PromptArgs};
 use crate::launch::{self, Defaults, LaunchPlan, prompt, rules};
-use crate::recover;
+use crate::recover::Recovery;
 
 /// What plan, build and prompt take.
 #[derive(Debug, Args)]
@@ -56,15 +56,6 @@ pub(super) const DEFAULTS: Defaults = Defaults {
     ..Defaults::RUN
 };
 
-/// Recovers before reading a prompt or a loop file, which an agent may have planted.
-pub(super) fn recover(project: &Project, args: &LoopArgs) -> Result<(), Error> {
-    if args.dry_run || args.print_prompt {
-        recover::remove_planted_files(project.root())
-    } else {
-        launch::recover(project)
-    }
-}
-
 /// The prompt of the command line, the project's own for this mode, or the built-in one.
 pub(super) fn select_prompt(
     project: &Project,
@@ -91,7 +82,12 @@ pub(super) struct Mode {
 }
 
 impl Mode {
-    pub(super) fn run(self, project: &Project, args: ModeArgs) -> Result<u8, Error> {
+    pub(super) fn run(
+        self,
+        project: &Project,
+        recovery: Recovery,
+        args: ModeArgs,
+    ) -> Result<u8, Error> {
         let Mode { defaults, source, needs_plan, needs_signal } = self;
         let ModeArgs { limit, config, completion, mut common, .. } = args;
         common.max_iterations = limit.or(common.max_iterations);
@@ -102,7 +98,7 @@ impl Mode {
             None => loop_file(project, config.clone())?,
         };
         let overlay = std::mem::take(&mut file.overlay);
-        let mut loaded = launch::load(project, &common, overlay, Vec::new())?;
+        let mut loaded = launch::load_settings(project, &common, overlay, Vec::new())?;
         loaded.files.extend(path);
         loaded.warnings.append(&mut file.warnings);
         let promise = || Ok(CompletionRule::Promise("COMPLETE".to_owned()));
@@ -124,13 +120,7 @@ impl Mode {
                 "{specs}/ holds no specifications, so the agent has nothing to plan from"
             ));
         }
-        let start = LaunchPlan {
-            project,
-            origin: project,
-            args: &common,
-            defaults: &defaults,
-            settings: &loaded,
-        };
+        let plan = LaunchPlan::new(project, &common, &defaults, loaded, recovery);
         if common.print_prompt {
             let (template, _) = prompt::read_prompt(&source)?;
             // Only a warning: printing costs nothing.
@@ -140,11 +130,11 @@ impl Mode {
             if needs_plan && !project.root().join(Project::PLAN_FILE).is_file() {
                 crate::cli::warn(NO_PLAN_MESSAGE);
             }
-            return start.print_prompt(&source, Some(&variables));
+            return plan.print_prompt(&source, Some(&variables));
         }
         git::require_repository(project.root())
             .map_err(|error| git::add_init_hint(error, "the agent keeps its work in git"))?;
-        let mut spec = start.spec(source, completion)?;
+        let mut spec = plan.spec(source, completion)?;
         if needs_plan {
             spec.required.push(RequiredFile {
                 file: project.root().join(Project::PLAN_FILE),
@@ -152,11 +142,11 @@ impl Mode {
             });
         }
         if defaults.command == "plan" {
-            let plan = Project::PLAN_FILE;
+            let output = Project::PLAN_FILE;
             spec.required_outputs.push(RequiredFile {
-                file: project.root().join(plan),
+                file: project.root().join(output),
                 message: format!(
-                    "the run is over, but {plan} is not there; `ralph build` needs it"
+                    "the run is over, but {output} is not there; `ralph build` needs it"
                 ),
             });
         }
@@ -165,7 +155,7 @@ impl Mode {
             check_prompt(project, &spec, &variables, needs_signal)?;
         }
         spec.variables = Some(variables);
-        start.preflight_and_run(spec)
+        plan.preflight(spec)?.start_or_show()
     }
 }
 

@@ -19,6 +19,7 @@ use super::new::DocumentsArgs;
 use super::tasks;
 use crate::cli::args::{CompletionArgs, LoopArgs, PromptArgs};
 use crate::launch::{self, Defaults, LaunchPlan, prompt, rules};
+use crate::recover::recover;
 use crate::task_memory::{self, TaskMemory, load_memory, load_run_memory};
 
 pub const EXAMPLES: &str = "\
@@ -63,12 +64,13 @@ pub struct WorkArgs {
 }
 
 pub fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
-    let mut loaded = launch::load(project, &args.common, Vec::new(), Vec::new())?;
+    let recovery = recover(project, &args.common)?;
+    let loaded = launch::load_settings(project, &args.common, Vec::new(), Vec::new())?;
+    let mut plan = LaunchPlan::new(project, &args.common, &DEFAULTS, loaded, recovery);
     let documents = args.place.documents(project);
     let prompt = prompt_source(&documents, args)?;
     if args.common.print_prompt {
-        return launch_plan(project, args, &loaded)
-            .print_prompt(&prompt, Some(&Variables::RunFigures));
+        return plan.print_prompt(&prompt, Some(&Variables::RunFigures));
     }
     let name = documents.display_path(TASKS);
     let paths = task_memory::ledger_paths(project, &documents);
@@ -78,7 +80,7 @@ pub fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
     // one.
     let is_first_start = resume.is_none_or(|resume| !resume.state.progress.has_started());
     let own_run = resume.filter(|it| !is_first_start || paths.read(&it.run).is_ok());
-    let has_guardrails = !loaded.settings.guardrails.is_empty();
+    let has_guardrails = !plan.settings.settings.guardrails.is_empty();
     let accepted = args.accept_list && own_run.is_none();
     let (list, memory) = match own_run {
         // Its ledger already includes what was accepted at the start.
@@ -107,8 +109,8 @@ pub fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
     let is_clean = memory.ledger.clone().review(&Ok(list.clone())).findings.is_empty();
     // The checks of a pending answer run now and judge its marks.
     let is_checked = resume.is_some_and(|resume| resume.state.progress.pending.is_an_answer());
-    loaded.warnings.extend(memory.warnings(&documents, is_clean, is_checked));
-    let guardrails = work_guardrails(&loaded, &memory.ledger);
+    plan.settings.warnings.extend(memory.warnings(&documents, is_clean, is_checked));
+    let guardrails = work_guardrails(&plan.settings, &memory.ledger);
     let is_doubtful = !memory.changes.unverified.is_empty();
     let is_idle = complete && is_clean && !is_doubtful && guardrails.is_empty();
     if is_idle && resume.is_none() {
@@ -127,16 +129,15 @@ pub fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
         ));
     }
     if guardrails.is_empty() {
-        loaded.warnings.push(format!(
+        plan.settings.warnings.push(format!(
             "no command verifies the work: {name} has no verifyCommands and the settings have no \
              guardrails, so that the agent's word is all there is"
         ));
     }
     let default = || Ok(CompletionRule::Promise(COMPLETION_PROMISE.to_owned()));
     let completion = rules::completion_rule(&args.completion, default)?;
-    let start = launch_plan(project, args, &loaded);
-    let spec = start.spec(prompt, completion)?;
-    let keep = loaded.settings.runs.keep as usize;
+    let spec = plan.spec(prompt, completion)?;
+    let keep = plan.settings.settings.runs.keep as usize;
     if let Some(snapshots) = snapshots.as_ref().filter(|_| !args.common.dry_run && resume.is_none())
     {
         ledger_store::prune(snapshots, keep);
@@ -151,21 +152,8 @@ pub fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
         snapshots,
     };
     let variables = Some(Variables::RunFigures);
-    start.preflight_and_run(RunSpec { guardrails, tasks: Some(tasks), variables, ..spec })
-}
-
-fn launch_plan<'a>(
-    project: &'a Project,
-    args: &'a WorkArgs,
-    loaded: &'a LoadedSettings,
-) -> LaunchPlan<'a> {
-    LaunchPlan {
-        project,
-        origin: project,
-        args: &args.common,
-        defaults: &DEFAULTS,
-        settings: loaded,
-    }
+    let spec = RunSpec { guardrails, tasks: Some(tasks), variables, ..spec };
+    plan.preflight(spec)?.start_or_show()
 }
 
 fn list_shrunk_error(documents: &Documents, memory: &TaskMemory) -> Error {
