@@ -89,7 +89,7 @@ fn send_missed_notifications(
 
 /// Cleans up after abandoned sandboxes and returns warnings. Fails if this project still contains
 /// something that would be executed.
-pub(super) fn clean_stale_sandboxes(project: &Path) -> Result<Vec<String>, Error> {
+fn clean_stale_sandboxes(project: &Path) -> Result<Vec<String>, Error> {
     let (warnings, stuck) = collect_cleanup(project);
     let Some(stuck) = stuck else { return Ok(warnings) };
     warnings.iter().for_each(|message| super::cli::warn(message));

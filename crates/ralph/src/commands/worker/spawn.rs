@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use super::{SpawnArgs, defaults, run_loop, warn, worker_files_error};
 use crate::executors::tmux::{SESSION_NAME, Tmux, TmuxWindow};
 use crate::launch::{self, LaunchPlan};
-use crate::recover::recover;
+use crate::recover::{Recovery, recover};
 use crate::workers::store::{LaunchRecord, StoredState, Worker, Workers};
 use crate::workers::watch::{WatchResult, WorkerWatcher};
 use crate::workers::worktree::Worktree;
@@ -49,9 +49,10 @@ pub fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, Error> {
     let Some(max_iterations) = args.common.max_iterations else {
         return Err(required("--max-iterations"));
     };
-    let recovery = recover(project, &args.common)?;
+    // Prints the warnings: this process writes no journal.
+    drop(recover(project, &args.common)?);
     let loaded = launch::load_settings(project, &args.common, Vec::new(), Vec::new())?;
-    let plan = LaunchPlan::new(project, &args.common, defaults(args), loaded, recovery);
+    let plan = LaunchPlan::new(project, &args.common, defaults(args), loaded, Recovery::default());
     // Report errors here, not in the window.
     let spec = run_loop::run_spec(&plan, args)?;
     if args.common.print_prompt {
