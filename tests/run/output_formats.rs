@@ -427,3 +427,21 @@ fn missed_notification_is_sent_once_by_next_command() {
     assert_eq!(prompts, ["one", "two", "three"]);
     assert_eq!(project.processes(), []);
 }
+
+#[test]
+fn missed_notification_is_sent_despite_broken_settings() {
+    let project = Project::new();
+    let command = "if test -e kill; then rm kill; kill -9 $PPID; sleep 600; fi; cat >> told.jsonl";
+    project.settings(&json!({"notify": {"command": command}}));
+    project.write("kill", "");
+    run(&project, &["-p", "one"], &json!([{"print": DONE}])).run();
+    project.write(".ralph/settings.json", "{");
+    let notified = "notify.command was told now";
+    let dry = run(&project, &["-p", "two", "--dry-run"], &json!([])).run();
+    dry.code(2).stderr_lacks(notified);
+    let failed = run(&project, &["-p", "two"], &json!([])).run();
+    failed.code(2).stderr_has(notified).stderr_has("settings.json");
+    let notifications = std::fs::read_to_string(project.path().join("told.jsonl")).unwrap();
+    assert_eq!(notifications.lines().count(), 1);
+    run(&project, &["-p", "two"], &json!([])).run().code(2).stderr_lacks(notified);
+}

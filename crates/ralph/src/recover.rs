@@ -1,14 +1,95 @@
-//! Removes files planted by agents of killed runs, before anything in the project is read.
+//! Recovery after killed runs: leftover processes, planted files, missed notifications.
+//!
+//! It comes before anything in the project is read: agents may still be writing there, or may have
+//! planted settings and prompts.
 
 use std::path::Path;
 
+use crate::cli::args::LoopArgs;
+use crate::launch;
+use ralph_driver::notify_command;
+use ralph_driver::session;
 use ralph_events::error::Error;
+use ralph_git::environment::refuse_other_repository;
 use ralph_sandbox::scratch::{self, StaleSandbox};
 use ralph_store::home;
+use ralph_store::project::Project;
+use ralph_store::runs;
+
+/// Warnings about cleaned-up files, for the journal of the run that follows. If none follows, they
+/// are printed when this is dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Recovery {
+    warnings: Vec<String>,
+}
+
+impl Recovery {
+    pub(crate) fn take_warnings(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.warnings)
+    }
+}
+
+impl Drop for Recovery {
+    fn drop(&mut self) {
+        self.warnings.iter().for_each(|message| super::cli::warn(message));
+    }
+}
+
+/// The first step of every loop command. `--dry-run` and `--print-prompt` only remove planted
+/// files; a resumed run has sent its notifications already.
+pub(crate) fn recover(project: &Project, args: &LoopArgs) -> Result<Recovery, Error> {
+    recover_worktree(project, project, args)
+}
+
+/// Like [`recover`], with the settings of `origin`.
+pub(crate) fn recover_worktree(
+    project: &Project,
+    origin: &Project,
+    args: &LoopArgs,
+) -> Result<Recovery, Error> {
+    let starts_run = !args.dry_run && !args.print_prompt;
+    refuse_foreign_git_variables(project)?;
+    if starts_run {
+        session::recover(project, super::cli::warn)?;
+    }
+    let recovery = Recovery { warnings: clean_stale_sandboxes(project.root())? };
+    if starts_run && args.resume.is_none() {
+        send_missed_notifications(project, origin, args)?;
+    }
+    Ok(recovery)
+}
+
+/// Recovery for commands that start no run. Sends no notifications.
+pub(crate) fn recover_project(project: &Project) -> Result<(), Error> {
+    refuse_foreign_git_variables(project)?;
+    session::recover(project, super::cli::warn)?;
+    remove_planted_files(project.root())
+}
+
+fn refuse_foreign_git_variables(project: &Project) -> Result<(), Error> {
+    refuse_other_repository(project.root(), |name| std::env::var_os(name))
+}
+
+/// Runs without saved settings, such as those of workers, use the current `notify.command`.
+fn send_missed_notifications(
+    project: &Project,
+    origin: &Project,
+    args: &LoopArgs,
+) -> Result<(), Error> {
+    let runs = runs::list(&project.runs_dir()).unwrap_or_default();
+    let is_missed =
+        |run: &runs::RunDir| run.refuse_links(project.root()).is_ok() && run.untold_end().is_some();
+    if !runs.iter().any(is_missed) {
+        return Ok(());
+    }
+    let settings = launch::load_settings(origin, args, Vec::new(), Vec::new());
+    let command = settings.ok().and_then(|loaded| loaded.settings.notify.command);
+    notify_command::send_missed(project, command.as_deref(), super::cli::warn)
+}
 
 /// Cleans up after abandoned sandboxes and returns warnings. Fails if this project still contains
 /// something that would be executed.
-pub(super) fn clean_stale_sandboxes(project: &Path) -> Result<Vec<String>, Error> {
+fn clean_stale_sandboxes(project: &Path) -> Result<Vec<String>, Error> {
     let (warnings, stuck) = collect_cleanup(project);
     let Some(stuck) = stuck else { return Ok(warnings) };
     warnings.iter().for_each(|message| super::cli::warn(message));

@@ -17,7 +17,8 @@ use ralph_tasks::documents::{self, Documents, NewDocuments, PRD, PROGRESS, PROMP
 use ralph_tasks::{TaskList, summary};
 
 use super::new::{DocumentsArgs, UNNAMED_BRANCH, default_name, reset_ledgers, today};
-use crate::{launch, task_memory};
+use crate::recover::recover_project;
+use crate::task_memory;
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -44,7 +45,7 @@ const ARCHIVED_DOCUMENTS: [&str; 3] = [PRD, TASKS, PROGRESS];
 pub fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error> {
     let documents = args.place.documents(project);
     let root = project.root();
-    launch::recover(project)?;
+    recover_project(project)?;
     let _idle = session::lock_project_idle(project)?;
     let home = home::ralph_home(|name| std::env::var_os(name));
     let _unused = session::lock_task_list_idle(home.as_deref(), &documents.path(TASKS))?;

@@ -17,7 +17,7 @@ use ralph_store::project::Project;
 
 use crate::cli::args::{CompletionArgs, LoopArgs, PromptArgs};
 use crate::launch::{self, Defaults, LaunchPlan, prompt, rules};
-use crate::recover;
+use crate::recover::Recovery;
 
 /// What plan, build and prompt take.
 #[derive(Debug, Args)]
@@ -56,15 +56,6 @@ pub(super) const DEFAULTS: Defaults = Defaults {
     ..Defaults::RUN
 };
 
-/// Recovers before reading a prompt or a loop file, which an agent may have planted.
-pub(super) fn recover(project: &Project, args: &LoopArgs) -> Result<(), Error> {
-    if args.dry_run || args.print_prompt {
-        recover::remove_planted_files(project.root())
-    } else {
-        launch::recover(project)
-    }
-}
-
 /// The prompt of the command line, the project's own for this mode, or the built-in one.
 pub(super) fn select_prompt(
     project: &Project,
@@ -91,89 +82,106 @@ pub(super) struct Mode {
 }
 
 impl Mode {
-    pub(super) fn run(self, project: &Project, args: ModeArgs) -> Result<u8, Error> {
-        let Mode { defaults, source, needs_plan, needs_signal } = self;
+    pub(super) fn run(
+        self,
+        project: &Project,
+        recovery: Recovery,
+        args: ModeArgs,
+    ) -> Result<u8, Error> {
         let ModeArgs { limit, config, completion, mut common, .. } = args;
         common.max_iterations = limit.or(common.max_iterations);
-        // A resumed run keeps the variables that it started with.
-        let saved = common.resume.as_ref().and_then(|resume| resume.variables.clone());
-        let (mut file, path) = match saved {
-            Some(variables) => (LoopFile { variables, ..LoopFile::default() }, None),
-            None => loop_file(project, config.clone())?,
-        };
+        let (mut file, path) = loop_file(project, &common, config.clone())?;
         let overlay = std::mem::take(&mut file.overlay);
-        let mut loaded = launch::load(project, &common, overlay, Vec::new())?;
+        let mut loaded = launch::load_settings(project, &common, overlay, Vec::new())?;
         loaded.files.extend(path);
         loaded.warnings.append(&mut file.warnings);
         let promise = || Ok(CompletionRule::Promise("COMPLETE".to_owned()));
         let completion = rules::completion_rule(&completion, promise)?;
-        let variables = template_variables(defaults.command, file.variables);
-        let max = loaded.settings.maximum_iterations.unwrap_or(defaults.max_iterations);
-        if (!needs_signal || common.print_prompt)
-            && let Ok((template, name)) = prompt::read_prompt(&source)
-            && !completion.is_requested_by(&variables.expand(&template, 1, max).0)
-        {
-            let Error { message, hints, .. } = no_signal_error(&name, &completion);
-            loaded.warnings.push(format!("{message}; {}", hints.join("; ")));
-        }
-
-        if defaults.command == "plan"
-            && let Some(specs) = empty_specs(project, &variables)
-        {
-            loaded.warnings.push(format!(
-                "{specs}/ holds no specifications, so the agent has nothing to plan from"
-            ));
-        }
-        let start = LaunchPlan {
-            project,
-            origin: project,
-            args: &common,
-            defaults: &defaults,
-            settings: &loaded,
-        };
+        let variables = template_variables(self.defaults.command, file.variables);
+        let mut plan = LaunchPlan::new(project, &common, &self.defaults, loaded, recovery);
+        let warnings = self.warnings(&plan, &completion, &variables);
+        plan.settings.warnings.extend(warnings);
         if common.print_prompt {
-            let (template, _) = prompt::read_prompt(&source)?;
-            // Only a warning: printing costs nothing.
-            if let Err(missing) = check_specs(project, &template, &variables) {
-                crate::cli::warn(&missing.message);
-            }
-            if needs_plan && !project.root().join(Project::PLAN_FILE).is_file() {
-                crate::cli::warn(NO_PLAN_MESSAGE);
-            }
-            return start.print_prompt(&source, Some(&variables));
+            return self.print_prompt(&plan, &variables);
         }
         git::require_repository(project.root())
             .map_err(|error| git::add_init_hint(error, "the agent keeps its work in git"))?;
-        let mut spec = start.spec(source, completion)?;
-        if needs_plan {
-            spec.required.push(RequiredFile {
-                file: project.root().join(Project::PLAN_FILE),
-                message: NO_PLAN_MESSAGE.to_owned(),
-            });
-        }
-        if defaults.command == "plan" {
-            let plan = Project::PLAN_FILE;
-            spec.required_outputs.push(RequiredFile {
-                file: project.root().join(plan),
-                message: format!(
-                    "the run is over, but {plan} is not there; `ralph build` needs it"
-                ),
-            });
-        }
+        let mut spec = self.spec(&plan, completion)?;
         spec.settings_files = launch::named_settings_files(project, &common, config.as_ref());
         if !common.only_checks {
-            check_prompt(project, &spec, &variables, needs_signal)?;
+            check_prompt(project, &spec, &variables, self.needs_signal)?;
         }
         spec.variables = Some(variables);
-        start.preflight_and_run(spec)
+        plan.preflight(spec)?.start_or_show()
+    }
+
+    fn is_plan(&self) -> bool {
+        self.defaults.command == "plan"
+    }
+
+    fn warnings(
+        &self,
+        plan: &LaunchPlan<'_>,
+        completion: &CompletionRule,
+        variables: &Variables,
+    ) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if (!self.needs_signal || plan.args.print_prompt)
+            && let Ok((template, name)) = prompt::read_prompt(&self.source)
+            && !completion.is_requested_by(&variables.expand(&template, 1, plan.max_iterations()).0)
+        {
+            let Error { message, hints, .. } = no_signal_error(&name, completion);
+            warnings.push(format!("{message}; {}", hints.join("; ")));
+        }
+        if self.is_plan()
+            && let Some(specs) = empty_specs(plan.project, variables)
+        {
+            warnings.push(format!(
+                "{specs}/ holds no specifications, so the agent has nothing to plan from"
+            ));
+        }
+        warnings
+    }
+
+    /// Missing files are only warnings: printing costs nothing.
+    fn print_prompt(&self, plan: &LaunchPlan<'_>, variables: &Variables) -> Result<u8, Error> {
+        let (template, _) = prompt::read_prompt(&self.source)?;
+        if let Err(missing) = check_specs(plan.project, &template, variables) {
+            crate::cli::warn(&missing.message);
+        }
+        if self.needs_plan && !plan.project.root().join(Project::PLAN_FILE).is_file() {
+            crate::cli::warn(NO_PLAN_MESSAGE);
+        }
+        plan.print_prompt(&self.source, Some(variables))
+    }
+
+    fn spec(&self, plan: &LaunchPlan<'_>, completion: CompletionRule) -> Result<RunSpec, Error> {
+        let mut spec = plan.spec(self.source.clone(), completion)?;
+        let name = Project::PLAN_FILE;
+        let file = plan.project.root().join(name);
+        if self.needs_plan {
+            let message = NO_PLAN_MESSAGE.to_owned();
+            spec.required.push(RequiredFile { file: file.clone(), message });
+        }
+        if self.is_plan() {
+            let message =
+                format!("the run is over, but {name} is not there; `ralph build` needs it");
+            spec.required_outputs.push(RequiredFile { file, message });
+        }
+        Ok(spec)
     }
 }
 
-/// Reads `.ralph/config` or the named file, and returns its path.
+/// Reads `.ralph/config` or the named file, and returns its path. A resumed run keeps the variables
+/// that it started with.
 fn loop_file(
     project: &Project,
+    args: &LoopArgs,
     named: Option<PathBuf>,
 ) -> Result<(LoopFile, Option<PathBuf>), Error> {
+    if let Some(variables) = args.resume.as_ref().and_then(|resume| resume.variables.clone()) {
+        return Ok((LoopFile { variables, ..LoopFile::default() }, None));
+    }
     let is_named = named.is_some();
     let path = named.unwrap_or_else(|| project.ralph_dir().join(loop_file::FILE));
     match loop_file::read(&path, |name| std::env::var(name).ok())? {

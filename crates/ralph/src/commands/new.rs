@@ -11,7 +11,8 @@ use ralph_store::save::{PendingSave, save_all_in_project};
 use ralph_store::{active_marker, home, naming};
 use ralph_tasks::documents::{Documents, NewDocuments, PRD, PROGRESS, PROMPT, TASKS};
 
-use crate::{launch, task_memory};
+use crate::recover::recover_project;
+use crate::task_memory;
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -70,7 +71,7 @@ pub fn new(project: &Project, args: &NewArgs) -> Result<u8, Error> {
     let name = requested.map_or_else(|| default_name(project), |name| name.trim().to_owned());
     let branch = requested.map_or_else(|| UNNAMED_BRANCH.to_owned(), naming::branch_name);
     // No run may be using the documents, nor a killed run's leftovers be writing them.
-    launch::recover(project)?;
+    recover_project(project)?;
     let _idle = if args.force { session::lock_project_idle(project)? } else { None };
     let home = home::ralph_home(|name| std::env::var_os(name));
     let _unused = match home {

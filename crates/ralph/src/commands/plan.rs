@@ -4,8 +4,9 @@ use ralph_driver::run_spec::PromptSource;
 use ralph_events::error::Error;
 use ralph_store::project::Project;
 
-use super::mode::{DEFAULTS, Mode, ModeArgs, recover, select_prompt};
+use super::mode::{DEFAULTS, Mode, ModeArgs, select_prompt};
 use crate::launch::Defaults;
+use crate::recover::recover;
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -27,8 +28,8 @@ pub(super) const PLAN_PROMPT: &str = include_str!("prompts/plan.md");
 
 pub fn plan(project: &Project, args: ModeArgs) -> Result<u8, Error> {
     let built_in = PromptSource::BuiltIn { name: "the built-in plan prompt", text: PLAN_PROMPT };
-    recover(project, &args.common)?;
+    let recovery = recover(project, &args.common)?;
     let source = select_prompt(project, &args, "plan", built_in)?;
     let defaults = Defaults { command: "plan", ..DEFAULTS };
-    Mode { defaults, source, needs_plan: false, needs_signal: false }.run(project, args)
+    Mode { defaults, source, needs_plan: false, needs_signal: false }.run(project, recovery, args)
 }

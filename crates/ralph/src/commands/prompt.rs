@@ -7,8 +7,9 @@ use clap::Args;
 use ralph_events::error::Error;
 use ralph_store::project::Project;
 
-use super::mode::{DEFAULTS, Mode, ModeArgs, recover};
+use super::mode::{DEFAULTS, Mode, ModeArgs};
 use crate::launch::{Defaults, prompt};
+use crate::recover::recover;
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -38,11 +39,11 @@ pub struct AdHocArgs {
 
 pub fn prompt(project: &Project, args: AdHocArgs) -> Result<u8, Error> {
     let AdHocArgs { file, mode } = args;
-    recover(project, &mode.common)?;
+    let recovery = recover(project, &mode.common)?;
     let source = match &file {
         Some(path) => prompt::prompt_file(path, &mode.common)?,
         None => prompt::prompt_source(&mode.prompt, &mode.common)?,
     };
     let defaults = Defaults { command: "prompt", ..DEFAULTS };
-    Mode { defaults, source, needs_plan: false, needs_signal: true }.run(project, mode)
+    Mode { defaults, source, needs_plan: false, needs_signal: true }.run(project, recovery, mode)
 }

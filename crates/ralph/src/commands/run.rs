@@ -8,6 +8,7 @@ use ralph_store::project::Project;
 
 use crate::cli::args::{CompletionArgs, LoopArgs, PromptArgs};
 use crate::launch::{self, Defaults, LaunchPlan, prompt, rules};
+use crate::recover::recover;
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -38,15 +39,15 @@ pub struct RunArgs {
 
 /// `extra` holds settings that have no flag.
 pub fn run(project: &Project, args: &RunArgs, extra: Vec<FlagSetting>) -> Result<u8, Error> {
+    let recovery = recover(project, &args.common)?;
     let prompt = prompt::prompt_source(&args.prompt, &args.common)?;
-    let loaded = launch::load(project, &args.common, Vec::new(), extra)?;
+    let loaded = launch::load_settings(project, &args.common, Vec::new(), extra)?;
     let default = || rules::configured_response(&loaded.settings);
     let completion = rules::completion_rule(&args.completion, default)?;
-    let defaults = &Defaults::RUN;
-    let start =
-        LaunchPlan { project, origin: project, args: &args.common, defaults, settings: &loaded };
+    let plan = LaunchPlan::new(project, &args.common, &Defaults::RUN, loaded, recovery);
     if args.common.print_prompt {
-        return start.print_prompt(&prompt, None);
+        return plan.print_prompt(&prompt, None);
     }
-    start.preflight_and_run(start.spec(prompt, completion)?)
+    let spec = plan.spec(prompt, completion)?;
+    plan.preflight(spec)?.start_or_show()
 }

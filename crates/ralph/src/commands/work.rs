@@ -11,14 +11,16 @@ use ralph_engine::completion::CompletionRule;
 use ralph_events::error::Error;
 use ralph_events::event::FailAction;
 use ralph_store::project::Project;
+use ralph_tasks::TaskList;
 use ralph_tasks::documents::{Documents, PROMPT, TASKS};
 use ralph_tasks::ledger::Ledger;
-use ralph_tasks::ledger_store;
+use ralph_tasks::ledger_store::{self, LedgerPaths};
 
 use super::new::DocumentsArgs;
 use super::tasks;
 use crate::cli::args::{CompletionArgs, LoopArgs, PromptArgs};
 use crate::launch::{self, Defaults, LaunchPlan, prompt, rules};
+use crate::recover::recover;
 use crate::task_memory::{self, TaskMemory, load_memory, load_run_memory};
 
 pub const EXAMPLES: &str = "\
@@ -63,108 +65,140 @@ pub struct WorkArgs {
 }
 
 pub fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
-    let mut loaded = launch::load(project, &args.common, Vec::new(), Vec::new())?;
+    let recovery = recover(project, &args.common)?;
+    let loaded = launch::load_settings(project, &args.common, Vec::new(), Vec::new())?;
+    let mut plan = LaunchPlan::new(project, &args.common, &DEFAULTS, loaded, recovery);
     let documents = args.place.documents(project);
     let prompt = prompt_source(&documents, args)?;
     if args.common.print_prompt {
-        return launch_plan(project, args, &loaded)
-            .print_prompt(&prompt, Some(&Variables::RunFigures));
+        return plan.print_prompt(&prompt, Some(&Variables::RunFigures));
     }
-    let name = documents.display_path(TASKS);
-    let paths = task_memory::ledger_paths(project, &documents);
-    let snapshots = paths.ledger_dir().map(Path::to_owned);
-    let resume = args.common.resume.as_ref();
-    // A run interrupted before its first iteration starts anew, with its own ledger if it saved
-    // one.
-    let is_first_start = resume.is_none_or(|resume| !resume.state.progress.has_started());
-    let own_run = resume.filter(|it| !is_first_start || paths.read(&it.run).is_ok());
-    let has_guardrails = !loaded.settings.guardrails.is_empty();
-    let accepted = args.accept_list && own_run.is_none();
-    let (list, memory) = match own_run {
-        // Its ledger already includes what was accepted at the start.
-        Some(resume) => load_run_memory(project, &documents, &paths, &resume.run, has_guardrails),
-        None if accepted => tasks::read_valid(&documents).map(|list| {
-            let memory = TaskMemory::from_list(&list);
-            (list, memory)
-        }),
-        None => load_memory(project, &documents, &paths, has_guardrails),
-    }
-    .map_err(|err| match paths.newest_file() {
-        Some(path) => err.hint(format!(
-            "what its stories were when the last run saw them is in {}",
-            path.display()
-        )),
-        None => err,
-    })?;
-    // A run resumed in mid-iteration continues it even if the list is complete.
-    let mut complete = is_first_start && list.is_complete();
-    if complete && !memory.changes.losses().is_empty() {
-        if resume.is_none() {
-            return Err(list_shrunk_error(&documents, &memory));
+    let is_new = args.common.resume.is_none();
+    let state = ListState::load(&plan, documents, args)?;
+    plan.settings.warnings.extend(state.warnings(args));
+    let guardrails = work_guardrails(&plan.settings, &state.memory.ledger);
+    if guardrails.is_empty() {
+        if is_new && state.needs_no_agent() {
+            return state.print_nothing_to_do();
         }
-        complete = false;
+        plan.settings.warnings.push(format!(
+            "no command verifies the work: {} has no verifyCommands and the settings have no \
+             guardrails, so that the agent's word is all there is",
+            state.name
+        ));
     }
-    let is_clean = memory.ledger.clone().review(&Ok(list.clone())).findings.is_empty();
-    // The checks of a pending answer run now and judge its marks.
-    let is_checked = resume.is_some_and(|resume| resume.state.progress.pending.is_an_answer());
-    loaded.warnings.extend(memory.warnings(&documents, is_clean, is_checked));
-    let guardrails = work_guardrails(&loaded, &memory.ledger);
-    let is_doubtful = !memory.changes.unverified.is_empty();
-    let is_idle = complete && is_clean && !is_doubtful && guardrails.is_empty();
-    if is_idle && resume.is_none() {
-        if let Some(err) = snapshots.as_deref().and_then(ledger_store::unwritable_reason) {
+    let default = || Ok(CompletionRule::Promise(COMPLETION_PROMISE.to_owned()));
+    let completion = rules::completion_rule(&args.completion, default)?;
+    let spec = plan.spec(prompt, completion)?;
+    if let Some(snapshots) = state.snapshots().filter(|_| !args.common.dry_run && is_new) {
+        ledger_store::prune(snapshots, plan.settings.settings.runs.keep as usize);
+    }
+    let (tasks, variables) = (Some(state.into_spec()), Some(Variables::RunFigures));
+    plan.preflight(RunSpec { guardrails, tasks, variables, ..spec })?.start_or_show()
+}
+
+/// The task list at the start of a run, and what earlier runs remember of it.
+struct ListState {
+    documents: Documents,
+    name: String,
+    paths: LedgerPaths,
+    list: TaskList,
+    memory: TaskMemory,
+    /// By `--accept-list`.
+    accepted: bool,
+    complete: bool,
+    is_clean: bool,
+}
+
+impl ListState {
+    fn load(
+        plan: &LaunchPlan<'_>,
+        documents: Documents,
+        args: &WorkArgs,
+    ) -> Result<ListState, Error> {
+        let project = plan.project;
+        let paths = task_memory::ledger_paths(project, &documents);
+        let resume = args.common.resume.as_ref();
+        // A run interrupted before its first iteration starts anew, with its own ledger if it saved
+        // one.
+        let is_first_start = resume.is_none_or(|resume| !resume.state.progress.has_started());
+        let own_run = resume.filter(|it| !is_first_start || paths.read(&it.run).is_ok());
+        let has_guardrails = !plan.settings.settings.guardrails.is_empty();
+        let accepted = args.accept_list && own_run.is_none();
+        let loaded = match own_run {
+            // Its ledger already includes what was accepted at the start.
+            Some(resume) => {
+                load_run_memory(project, &documents, &paths, &resume.run, has_guardrails)
+            }
+            None if accepted => tasks::read_valid(&documents).map(|list| {
+                let memory = TaskMemory::from_list(&list);
+                (list, memory)
+            }),
+            None => load_memory(project, &documents, &paths, has_guardrails),
+        };
+        let (list, memory) = loaded.map_err(|err| match paths.newest_file() {
+            Some(path) => err.hint(format!(
+                "what its stories were when the last run saw them is in {}",
+                path.display()
+            )),
+            None => err,
+        })?;
+        // A run resumed in mid-iteration continues it even if the list is complete.
+        let mut complete = is_first_start && list.is_complete();
+        if complete && !memory.changes.losses().is_empty() {
+            if resume.is_none() {
+                return Err(list_shrunk_error(&documents, &memory));
+            }
+            complete = false;
+        }
+        let is_clean = memory.ledger.clone().review(&Ok(list.clone())).findings.is_empty();
+        let name = documents.display_path(TASKS);
+        Ok(ListState { documents, name, paths, list, memory, accepted, complete, is_clean })
+    }
+
+    fn warnings(&self, args: &WorkArgs) -> Vec<String> {
+        // The checks of a pending answer run now and judge its marks.
+        let resume = args.common.resume.as_ref();
+        let is_checked = resume.is_some_and(|resume| resume.state.progress.pending.is_an_answer());
+        self.memory.warnings(&self.documents, self.is_clean, is_checked)
+    }
+
+    fn snapshots(&self) -> Option<&Path> {
+        self.paths.ledger_dir()
+    }
+
+    /// True if every story passes and nothing is in doubt.
+    fn needs_no_agent(&self) -> bool {
+        self.complete && self.is_clean && self.memory.changes.unverified.is_empty()
+    }
+
+    fn print_nothing_to_do(&self) -> Result<u8, Error> {
+        let ListState { name, paths, list, memory, accepted, .. } = self;
+        if let Some(err) = self.snapshots().and_then(ledger_store::unwritable_reason) {
             crate::cli::warn(&format!(
                 "what runs remember of {name} cannot be kept ({err}): a story that an agent has dropped is not missed"
             ));
         }
         memory.ledger_problem.iter().for_each(|message| crate::cli::warn(message));
-        if accepted && let Err(err) = paths.accept(&memory.ledger) {
+        if *accepted && let Err(err) = paths.accept(&memory.ledger) {
             crate::cli::warn(&format!("that {name} was accepted cannot be remembered: {err}"));
         }
         let n = list.stories.len();
-        return crate::cli::print(&format!(
+        crate::cli::print(&format!(
             "nothing to do: all stories of {name} pass ({n} of {n}), and there is no command that verifies it\n"
-        ));
+        ))
     }
-    if guardrails.is_empty() {
-        loaded.warnings.push(format!(
-            "no command verifies the work: {name} has no verifyCommands and the settings have no \
-             guardrails, so that the agent's word is all there is"
-        ));
-    }
-    let default = || Ok(CompletionRule::Promise(COMPLETION_PROMISE.to_owned()));
-    let completion = rules::completion_rule(&args.completion, default)?;
-    let start = launch_plan(project, args, &loaded);
-    let spec = start.spec(prompt, completion)?;
-    let keep = loaded.settings.runs.keep as usize;
-    if let Some(snapshots) = snapshots.as_ref().filter(|_| !args.common.dry_run && resume.is_none())
-    {
-        ledger_store::prune(snapshots, keep);
-    }
-    let tasks = TasksSpec {
-        path: documents.path(TASKS),
-        name,
-        list,
-        ledger: memory.ledger,
-        accepted,
-        check_first: complete,
-        snapshots,
-    };
-    let variables = Some(Variables::RunFigures);
-    start.preflight_and_run(RunSpec { guardrails, tasks: Some(tasks), variables, ..spec })
-}
 
-fn launch_plan<'a>(
-    project: &'a Project,
-    args: &'a WorkArgs,
-    loaded: &'a LoadedSettings,
-) -> LaunchPlan<'a> {
-    LaunchPlan {
-        project,
-        origin: project,
-        args: &args.common,
-        defaults: &DEFAULTS,
-        settings: loaded,
+    fn into_spec(self) -> TasksSpec {
+        TasksSpec {
+            path: self.documents.path(TASKS),
+            snapshots: self.snapshots().map(Path::to_owned),
+            name: self.name,
+            list: self.list,
+            ledger: self.memory.ledger,
+            accepted: self.accepted,
+            check_first: self.complete,
+        }
     }
 }
 

@@ -25,7 +25,7 @@ pub(super) fn select_sandbox(
     let requested = selection::requested_backend(
         &settings.sandbox,
         plan.defaults.sandbox,
-        selection_origin(plan.settings),
+        selection_origin(&plan.settings),
     );
     let memory = BackendRecord::load(plan.origin.root(), &requested)?;
     if !matches!(requested, RequestedBackend::None(_)) && !plan.args.dry_run {

@@ -7,11 +7,8 @@ use serde_json::json;
 use crate::cli::args::LoopArgs;
 use crate::config::settings::{GuardrailSettings, ScmSettings};
 use crate::config::{self, FlagSetting, LoadedSettings, Settings, Sources, loop_file};
-use ralph_driver::notify_command;
-use ralph_driver::session;
 use ralph_events::error::Error;
 use ralph_events::event::FailAction;
-use ralph_git::environment::refuse_other_repository;
 use ralph_store::project::Project;
 
 /// The project's settings, the local ones, and the loop file.
@@ -36,29 +33,36 @@ pub(crate) fn named_settings_files(
     files.map(|file| (file.clone(), config::display_name(&file))).collect()
 }
 
-/// Loads settings and flags. `overlay` comes from another file, `extra` has no flags.
-pub(crate) fn load(
+/// Loads settings and flags, without side effects. `overlay` comes from another file, `extra` has
+/// no flags. A worktree's `project` is the one it was spawned from: the worktree contains what was
+/// committed, possibly by an agent.
+pub(crate) fn load_settings(
     project: &Project,
     args: &LoopArgs,
     overlay: Vec<FlagSetting>,
     extra: Vec<FlagSetting>,
 ) -> Result<LoadedSettings, Error> {
-    load_from_project(project, project, args, overlay, extra)
+    let mut flags = flag_settings(args);
+    flags.extend(extra);
+    // A resumed run keeps its settings.
+    let is_new = args.resume.is_none();
+    let env = std::env::vars_os().filter(|_| is_new).collect();
+    let overlay = if is_new { overlay } else { Vec::new() };
+    let mut loaded = config::load(&Sources {
+        project_dir: project.root().to_owned(),
+        settings_path: args.settings.clone(),
+        env,
+        flags,
+        overlay,
+    })?;
+    if is_new {
+        apply_check_flags(&mut loaded.settings, args)?;
+    }
+    loaded.warnings.extend(args.resume.iter().flat_map(|resume| resume.warnings.clone()));
+    Ok(loaded)
 }
 
-/// Uses the settings of `home`: a worktree contains what was committed, possibly by an agent.
-pub(crate) fn load_from_project(
-    home: &Project,
-    project: &Project,
-    args: &LoopArgs,
-    overlay: Vec<FlagSetting>,
-    extra: Vec<FlagSetting>,
-) -> Result<LoadedSettings, Error> {
-    refuse_other_repository(project.root(), |name| std::env::var_os(name))?;
-    if !args.dry_run && !args.print_prompt {
-        session::recover(project, crate::cli::warn)?;
-    }
-    let planted = crate::recover::clean_stale_sandboxes(project.root())?;
+fn flag_settings(args: &LoopArgs) -> Vec<FlagSetting> {
     let mut flags = Vec::new();
     let mut flag = |key, value, name: &str| {
         flags.push(FlagSetting { key, value, name: name.to_owned() });
@@ -109,32 +113,7 @@ pub(crate) fn load_from_project(
             flag("sandbox.required", json!(true), "--sandbox");
         }
     }
-    flags.extend(extra);
-    // A resumed run keeps its settings.
-    let is_new = args.resume.is_none();
-    let env = std::env::vars_os().filter(|_| is_new).collect();
-    let overlay = if is_new { overlay } else { Vec::new() };
-    let mut loaded = config::load(&Sources {
-        project_dir: home.root().to_owned(),
-        settings_path: args.settings.clone(),
-        env,
-        flags,
-        overlay,
-    })?;
-    if is_new {
-        apply_check_flags(&mut loaded.settings, args)?;
-    }
-    if is_new && !args.dry_run && !args.print_prompt {
-        notify_command::send_missed(
-            project,
-            loaded.settings.notify.command.as_deref(),
-            crate::cli::warn,
-        )?;
-    }
-    crate::project_dir::declare_agent_writable(&loaded.settings, project);
-    loaded.warnings.extend(planted);
-    loaded.warnings.extend(args.resume.iter().flat_map(|resume| resume.warnings.clone()));
-    Ok(loaded)
+    flags
 }
 
 fn apply_check_flags(settings: &mut Settings, args: &LoopArgs) -> Result<(), Error> {

@@ -7,9 +7,9 @@ use jiff::tz::TimeZone;
 
 use super::{SpawnArgs, defaults, worker_files_error};
 use crate::cli::{Cli, CliCommand};
-use crate::config::LoadedSettings;
 use crate::launch::{self, BackgroundRun, LaunchPlan, prompt, rules};
 use crate::project_dir;
+use crate::recover::recover_worktree;
 use crate::workers::store::{StoredState, Worker, Workers};
 use ralph_driver::resume::ResumeState;
 use ralph_driver::run_spec::{PromptSource, RunSpec};
@@ -53,12 +53,12 @@ fn exec_with_spawner_env(worker: &Worker) -> Result<(), Error> {
     Err(failed(process::exec(&program.into(), &args, Some(env))))
 }
 
-pub(super) fn run_spec(start: &LaunchPlan<'_>, args: &SpawnArgs) -> Result<RunSpec, Error> {
+pub(super) fn run_spec(plan: &LaunchPlan<'_>, args: &SpawnArgs) -> Result<RunSpec, Error> {
     // A missing prompt exits with 1 here.
     let prompt = prompt::prompt_source_or_empty(&args.prompt, &args.common, true)
         .map_err(|err| Error { kind: ralph_events::error::ErrorKind::Failed, ..err })?;
     let completion = rules::completion_rule(&args.completion, || Ok(CompletionRule::Never))?;
-    let mut spec = start.spec(prompt, completion)?;
+    let mut spec = plan.spec(prompt, completion)?;
     spec.agent.interactive = args.interactive;
     Ok(spec)
 }
@@ -115,8 +115,8 @@ fn start(worker: &Worker) -> Result<u8, Error> {
         .claim()
         .map_err(|_| Error::failed(format!("worker '{}' is running already", worker.name)))?;
     let wake_pipe = worker.create_wake_pipe().map_err(|err| worker_files_error(worker, &err))?;
-    let mut loaded: LoadedSettings =
-        launch::load_from_project(&home, &project, &args.common, Vec::new(), Vec::new())?;
+    let recovery = recover_worktree(&project, &home, &args.common)?;
+    let loaded = launch::load_settings(&home, &args.common, Vec::new(), Vec::new())?;
     let previous = match worker.load_state() {
         StoredState::State(previous) => Some(previous),
         StoredState::Missing | StoredState::Invalid(_) => None,
@@ -126,14 +126,9 @@ fn start(worker: &Worker) -> Result<u8, Error> {
     let resume_state = resume.as_ref().map(|run| load_resume_state(&project, run));
     args.common.only_checks =
         resume_state.as_ref().is_some_and(|it| it.progress.needs_only_checks());
-    let start = LaunchPlan {
-        project: &project,
-        origin: &home,
-        args: &args.common,
-        defaults: defaults(&args),
-        settings: &loaded,
-    };
-    let mut spec = run_spec(&start, &args)?;
+    let mut plan = LaunchPlan::new(&project, &args.common, defaults(&args), loaded, recovery)
+        .with_origin(&home);
+    let mut spec = run_spec(&plan, &args)?;
     spec.rules.budget = launch.budget.or(spec.rules.budget);
     let mut state = initial_state(worker, &spec);
     let damage = resume_state
@@ -163,15 +158,8 @@ fn start(worker: &Worker) -> Result<u8, Error> {
     let interactive = args.interactive;
     let background =
         BackgroundRun { worker: worker.clone(), tracker, wake_pipe, resume, interactive };
-    loaded.warnings.extend(damage);
-    let start = LaunchPlan {
-        project: &project,
-        origin: &home,
-        args: &args.common,
-        defaults: defaults(&args),
-        settings: &loaded,
-    };
-    start.preflight_and_run_as(spec, Some(background))
+    plan.settings.warnings.extend(damage);
+    plan.preflight_background(spec, Some(background))?.start_or_show()
 }
 
 /// An interrupted iteration counts as used, like a failed one.

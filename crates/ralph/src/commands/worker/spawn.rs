@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use super::{SpawnArgs, defaults, run_loop, warn, worker_files_error};
 use crate::executors::tmux::{SESSION_NAME, Tmux, TmuxWindow};
 use crate::launch::{self, LaunchPlan};
+use crate::recover::{Recovery, recover};
 use crate::workers::store::{LaunchRecord, StoredState, Worker, Workers};
 use crate::workers::watch::{WatchResult, WorkerWatcher};
 use crate::workers::worktree::Worktree;
@@ -48,21 +49,17 @@ pub fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, Error> {
     let Some(max_iterations) = args.common.max_iterations else {
         return Err(required("--max-iterations"));
     };
-    let loaded = launch::load(project, &args.common, Vec::new(), Vec::new())?;
-    let start = LaunchPlan {
-        project,
-        origin: project,
-        args: &args.common,
-        defaults: defaults(args),
-        settings: &loaded,
-    };
+    // Prints the warnings: this process writes no journal.
+    drop(recover(project, &args.common)?);
+    let loaded = launch::load_settings(project, &args.common, Vec::new(), Vec::new())?;
+    let plan = LaunchPlan::new(project, &args.common, defaults(args), loaded, Recovery::default());
     // Report errors here, not in the window.
-    let spec = run_loop::run_spec(&start, args)?;
+    let spec = run_loop::run_spec(&plan, args)?;
     if args.common.print_prompt {
-        return start.print_prompt(&spec.prompt, None);
+        return plan.print_prompt(&spec.prompt, None);
     }
     if args.common.dry_run {
-        return start.preflight_and_run(spec);
+        return plan.preflight(spec)?.start_or_show();
     }
     if max_iterations > MANY_ITERATIONS {
         warn("high iteration count (>50) may consume significant resources");
@@ -81,7 +78,7 @@ pub fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, Error> {
     check_window_free(&worker)?;
     if args.worktree {
         warn_uncommitted(project, &spec);
-        warn_missing_copies(project, &loaded.settings.worker.copy);
+        warn_missing_copies(project, &plan.settings.settings.worker.copy);
     } else {
         warn_shared_directory(&workers, project)?;
     }
@@ -95,7 +92,7 @@ pub fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, Error> {
     let interrupts = Interrupts::install().ok();
     let mut attempt = SpawnAttempt { worker: &worker, launch, previous_files: None, interrupts };
     let branch = args.worktree.then_some(args.branch.as_deref());
-    let state = match attempt.run(project, branch, &loaded.settings.worker.copy) {
+    let state = match attempt.run(project, branch, &plan.settings.settings.worker.copy) {
         Ok(state) => state,
         Err(error) => {
             attempt.undo();

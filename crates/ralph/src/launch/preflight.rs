@@ -1,0 +1,149 @@
+//! The checks before anything is spent.
+
+use crate::config::{self, LoadedSettings};
+use ralph_driver::run_spec::RunSpec;
+use ralph_events::error::Error;
+use ralph_events::event::Event;
+use ralph_events::redact;
+use ralph_sandbox::selection::Selection;
+use ralph_shell_policy::CommandAllowList;
+
+use super::background::BackgroundRun;
+use super::{Defaults, LaunchPlan, active_marker, agent, checks, dry_run, sandbox};
+
+/// A run that passed its preflight. Later failures are events and an exit code.
+#[derive(Debug)]
+pub(crate) struct CheckedRun<'a> {
+    pub(super) plan: LaunchPlan<'a>,
+    pub(super) spec: RunSpec,
+    pub(super) selection: Selection,
+    /// Warnings and notes for the start of the journal.
+    pub(super) preface: Vec<Event<'static>>,
+    pub(super) background: Option<BackgroundRun>,
+}
+
+impl<'a> LaunchPlan<'a> {
+    pub(crate) fn preflight(self, spec: RunSpec) -> Result<CheckedRun<'a>, Error> {
+        self.preflight_background(spec, None)
+    }
+
+    pub(crate) fn preflight_background(
+        self,
+        mut spec: RunSpec,
+        background: Option<BackgroundRun>,
+    ) -> Result<CheckedRun<'a>, Error> {
+        let LaunchPlan { project, .. } = self;
+        if let Some(scm) = &spec.scm {
+            scm.preflight(project.root())?;
+        }
+        let resumed = self.resumed_run(background.as_ref());
+        // Uncommitted changes may be the resumed run's own.
+        let new_scm = spec.scm.as_ref().filter(|_| resumed.is_none());
+        let uncommitted = new_scm.and_then(|scm| scm.uncommitted(project.root()));
+        checks::check_budgets_enforceable(&spec)?;
+        if let (Some(run), Some(progress)) = (resumed, &spec.progress) {
+            checks::check_budget_left(&spec, run, progress)?;
+        }
+        let selection = sandbox::select_sandbox(&mut spec, project, &self)?;
+        spec.missing_signal_warning = checks::missing_signal_warning(&spec);
+        let mut preface = self.preface(&spec, &selection);
+        let warnings = uncommitted.into_iter().chain(active_marker::ignore_marker(project, &spec));
+        preface.extend(warnings.map(|message| Event::Warning { message: message.into() }));
+        Ok(CheckedRun { plan: self, spec, selection, preface, background })
+    }
+
+    pub(super) fn resumed_run<'r>(&self, background: Option<&'r BackgroundRun>) -> Option<&'r str>
+    where
+        'a: 'r,
+    {
+        match background {
+            Some(background) => background.resume.as_deref(),
+            None => self.args.resume.as_ref().map(|resume| resume.run.as_str()),
+        }
+    }
+
+    fn preface(&self, spec: &RunSpec, selection: &Selection) -> Vec<Event<'static>> {
+        let mut preface = startup_events(spec, &self.settings);
+        preface.extend(sandbox::sandbox_events(selection, spec, &self.settings.settings));
+        if let Some(resume) = &self.args.resume {
+            // Do not repeat warnings on every resume.
+            preface.retain(|event| !resume.state.has_warned(event));
+            let damage = resume.state.journal_warning(&spec.rules.budget);
+            preface.extend(damage.map(|message| Event::Warning { message: message.into() }));
+        }
+        preface
+    }
+}
+
+impl CheckedRun<'_> {
+    /// Ends here with `--dry-run`.
+    pub(crate) fn start_or_show(self) -> Result<u8, Error> {
+        if self.plan.args.dry_run { self.show() } else { self.start() }
+    }
+
+    fn show(&self) -> Result<u8, Error> {
+        for event in &self.preface {
+            if let Event::Warning { message } = event {
+                crate::cli::warn(message);
+            }
+        }
+        dry_run::dry_run(&self.spec, &self.selection, &self.plan.settings)
+    }
+}
+
+fn effective_settings_line(loaded: &LoadedSettings) -> String {
+    let Ok(mut document) = serde_json::to_value(&loaded.settings) else { return String::new() };
+    redact::redact(&mut document);
+    let changed: Vec<String> = config::leaf_values(&document)
+        .into_iter()
+        .filter(|(key, _)| loaded.is_set(key))
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
+    if changed.is_empty() { "all defaults".to_owned() } else { changed.join(" ") }
+}
+
+fn startup_events(spec: &RunSpec, loaded: &LoadedSettings) -> Vec<Event<'static>> {
+    let note = |message: String| Event::Note { message: message.into() };
+    let warning = |message: String| Event::Warning { message: message.into() };
+    let mut events: Vec<_> = loaded
+        .files
+        .iter()
+        .map(|path| note(format!("Loading settings from {}", config::display_name(path))))
+        .collect();
+    events.extend(loaded.warnings.iter().cloned().map(warning));
+    events.push(note(format!("Settings: {}", effective_settings_line(loaded))));
+    if let Some(tasks) = spec.tasks.as_ref().filter(|tasks| tasks.accepted) {
+        events.push(Event::TaskListAccepted { list: tasks.name.clone().into() });
+    }
+    events.extend(agent::agent_warnings(&spec.agent).map(warning));
+    let (_, unusable) =
+        CommandAllowList::parse(loaded.settings.hooks.allow.iter().map(String::as_str));
+    events.extend(unusable.into_iter().map(|bad| {
+        warning(format!("hooks.allow: {:?} lets nothing through: {}", bad.entry, bad.reason))
+    }));
+    if loaded.settings.scm.is_some() && spec.scm.is_none() && !loaded.is_set("scm.tasks") {
+        let message = "scm has no tasks, so that nothing is committed; \
+                       \"scm\": {\"tasks\": [\"commit\"]} commits each iteration that passes";
+        events.push(warning(message.to_owned()));
+    }
+    events.extend(spec.missing_signal_warning.clone().map(warning));
+    if spec.command == Defaults::RUN.command && spec.guardrails.is_empty() && spec.tasks.is_none() {
+        let message =
+            "no checks: the agent's word is all there is. Add one with --check \"make test\"";
+        events.push(warning(message.to_owned()));
+    }
+    let adapter = spec.agent.adapter;
+    if spec.agent.autonomous
+        && !spec.agent.sandboxed
+        && spec.agent.args.is_none()
+        && adapter.name() != "text"
+        && !adapter.sandboxes_itself()
+    {
+        events.push(warning(format!(
+            "{} runs with its own approval prompts switched off and without a sandbox{}",
+            adapter.name(),
+            if spec.agent.has_hook { "; a hook keeps it from the worst commands only" } else { "" }
+        )));
+    }
+    events
+}

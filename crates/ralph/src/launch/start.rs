@@ -1,0 +1,175 @@
+//! Starts the driver: takes the locks, opens the run's files and runs the loop.
+
+use ralph_driver::driver;
+use ralph_driver::resume;
+use ralph_driver::run_spec::{PromptSource, RunSpec, Variables};
+use ralph_driver::session::{self, Retention, RunSession, SessionOptions, StartDetails};
+use ralph_events::error::Error;
+use ralph_events::event::Event;
+use ralph_git::head_log::LogPosition;
+use ralph_report::{Backpressure, Reporter};
+use ralph_sandbox::selection::Selection;
+use ralph_store::active_marker::ActiveMarker;
+use ralph_store::home;
+use ralph_store::lock::{Holder, Lock};
+use ralph_store::start_record::StartRecord;
+
+use super::active_marker;
+use super::plan::megabytes;
+use super::preflight::CheckedRun;
+use super::reporters::{self, reporter, style};
+
+/// Everything the driver needs besides the spec and the world.
+struct Prepared {
+    reporters: Vec<Box<dyn Reporter>>,
+    /// The first events of the journal.
+    events: Vec<Event<'static>>,
+    /// Held until the run ends.
+    list_lock: Option<Lock>,
+    marker: Option<ActiveMarker>,
+}
+
+impl CheckedRun<'_> {
+    pub(super) fn start(mut self) -> Result<u8, Error> {
+        let mut session = self.open_session()?;
+        let prepared = match self.prepare(&mut session) {
+            Ok(prepared) => prepared,
+            Err(err) => {
+                session.discard();
+                return Err(err);
+            }
+        };
+        let Prepared { reporters, events, list_lock, marker } = prepared;
+        let end = driver::run(&self.spec, &mut session.world, reporters, &events);
+        drop(marker);
+        drop(list_lock);
+        session.close();
+        Ok(end.exit_code)
+    }
+
+    fn open_session(&self) -> Result<RunSession, Error> {
+        let CheckedRun { plan, spec, background, .. } = self;
+        let shared = background.is_some();
+        // Workers store this in their launch record.
+        let started = if shared { None } else { Some(self.start_details()?) };
+        let resumed = plan.args.resume.as_ref();
+        let options = SessionOptions {
+            command: spec.command,
+            retention: self.retention(),
+            shared,
+            resume: plan.resumed_run(background.as_ref()),
+            known_journal_bytes: resumed.map(|resume| resume.state.journal_size),
+            started: started.as_ref(),
+        };
+        RunSession::open(plan.project, options)
+    }
+
+    fn retention(&self) -> Retention {
+        let runs = &self.plan.settings.settings.runs;
+        Retention { runs: runs.keep as usize, raw_bytes: megabytes(runs.max_raw_megabytes) }
+    }
+
+    /// For `ralph resume`.
+    fn start_details(&self) -> Result<StartDetails, Error> {
+        let CheckedRun { plan, spec, .. } = self;
+        let settings = serde_json::to_value(&plan.settings.settings)
+            .map_err(|err| Error::failed(format!("cannot keep the settings: {err}")))?;
+        let prompt = match &spec.prompt {
+            PromptSource::Text(prompt) => Some(prompt.clone()),
+            PromptSource::File(_)
+            | PromptSource::FileOrDefault { .. }
+            | PromptSource::BuiltIn { .. }
+            | PromptSource::TaskList(_) => None,
+        };
+        let directory = std::env::current_dir().unwrap_or_else(|_| plan.project.root().to_owned());
+        let variables = spec.variables.as_ref().and_then(Variables::template_values).cloned();
+        let record = StartRecord::new(std::env::args_os(), directory, prompt, variables);
+        Ok(StartDetails { note: record, settings })
+    }
+
+    fn prepare(&mut self, session: &mut RunSession) -> Result<Prepared, Error> {
+        let mut events = std::mem::take(&mut session.preface);
+        let mode = self.enter_sandbox(session, &mut events);
+        let reporters = self.reporters(session, &mut events)?;
+        events.splice(0..0, commits_since_last_run(&self.spec, session));
+        self.spec.run_id.clone_from(&session.run_id);
+        let written = session.world.journal_size();
+        self.spec.journal_bytes = self.spec.journal_bytes.saturating_sub(written);
+        let list_lock = lock_task_list(&self.spec)?;
+        events.extend(self.plan.recovery.take_warnings().into_iter().map(warning));
+        events.append(&mut self.preface);
+        let marker = active_marker::create_marker(self.plan.project, &self.spec, mode)
+            .unwrap_or_else(|message| {
+                events.push(warning(message));
+                None
+            });
+        Ok(Prepared { reporters, events, list_lock, marker })
+    }
+
+    /// Returns the name of the sandbox for the marker.
+    fn enter_sandbox(
+        &mut self,
+        session: &mut RunSession,
+        events: &mut Vec<Event<'static>>,
+    ) -> &'static str {
+        let (mode, writable, sandbox) =
+            match std::mem::replace(&mut self.selection, Selection::None) {
+                Selection::Found { sandbox, .. } => {
+                    (sandbox.backend().name(), sandbox.writable(), Some(sandbox))
+                }
+                Selection::None | Selection::Unavailable(_) => {
+                    (active_marker::UNSANDBOXED_MODE, Vec::new(), None)
+                }
+            };
+        let unrecorded = crate::project_dir::record_project(self.plan.project, &writable);
+        events.extend(unrecorded.map(warning));
+        if let Some(sandbox) = sandbox {
+            let guardrails = self.plan.settings.settings.sandbox.guardrails;
+            session.world.set_sandbox(sandbox, guardrails);
+        }
+        mode
+    }
+
+    fn reporters(
+        &mut self,
+        session: &mut RunSession,
+        events: &mut Vec<Event<'static>>,
+    ) -> Result<Vec<Box<dyn Reporter>>, Error> {
+        let args = self.plan.args;
+        let style = style(args, &self.plan.settings.settings);
+        let mut reporters = match self.background.take() {
+            None => vec![reporter(args.output, style, Backpressure::DropWhenSlow)],
+            Some(background) => background.attach(session, args.output, style)?,
+        };
+        if self.plan.defaults.session_log {
+            let resumed = args.resume.is_some().then_some(&mut session.world);
+            let (log, note) = reporters::session_log(self.plan.project, self.retention(), resumed)?;
+            reporters.push(log);
+            events.push(note);
+        }
+        Ok(reporters)
+    }
+}
+
+fn warning(message: String) -> Event<'static> {
+    Event::Warning { message: message.into() }
+}
+
+/// Starts watching the repository. A resumed run reports the commits made in the meantime.
+fn commits_since_last_run(spec: &RunSpec, session: &mut RunSession) -> Vec<Event<'static>> {
+    let progress = spec.progress.as_ref();
+    let since = progress.map_or(LogPosition::Now, |progress| {
+        progress.head.as_deref().map_or(LogPosition::Ever, LogPosition::Commit)
+    });
+    let Some(commits) = session.world.watch_repository(since) else { return Vec::new() };
+    let committing = progress.and_then(|progress| progress.pending_commit.as_deref());
+    resume::commits_since(commits, committing).into_iter().collect()
+}
+
+fn lock_task_list(spec: &RunSpec) -> Result<Option<Lock>, Error> {
+    let Some(tasks) = &spec.tasks else { return Ok(None) };
+    let home = home::ralph_home(|name| std::env::var_os(name));
+    let (pid, run) = (std::process::id(), spec.run_id.clone());
+    let holder = Holder { pid, run, command: spec.command.to_owned() };
+    session::lock_task_list(home.as_deref(), &tasks.path, &holder)
+}
