@@ -63,7 +63,7 @@ struct Batch {
 impl std::fmt::Debug for AsyncWriter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let backlog = self.backlog();
-        f.debug_struct("Outbox").field("backlog", &backlog).finish_non_exhaustive()
+        f.debug_struct("AsyncWriter").field("backlog", &backlog).finish_non_exhaustive()
     }
 }
 

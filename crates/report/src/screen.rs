@@ -193,7 +193,7 @@ impl TerminalOutput {
         self.redraw("");
     }
 
-    /// Waits a moment for readers; see [`super::Reporter::lags`].
+    /// Waits a moment for readers; see [`super::Reporter::has_pending_output`].
     pub fn has_pending_output(&mut self, patience: Duration) -> bool {
         self.outputs.outbox.as_mut().is_some_and(|outbox| outbox.has_pending_output(patience))
     }

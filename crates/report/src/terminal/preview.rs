@@ -52,7 +52,7 @@ impl TerminalReporter {
         self.scratch = scratch;
     }
 
-    /// As [`preview`](Human::preview), plus the last lines if something was cut: most tools print failures last.
+    /// As [`preview`](Self::preview), plus the last lines if something was cut: most tools print failures last.
     pub(super) fn preview_both_ends(&mut self, at: Stamp, text: &str) {
         const LAST_LINES: usize = 3;
         let size = (text.lines().count() as u64, text.chars().count() as u64);
