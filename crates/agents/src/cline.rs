@@ -4,7 +4,7 @@
 //! subagent's text is not marked, but arrives only while its tool runs.
 //!
 //! By default cline uses a daemon that outlives the run and whose tools ralph could not kill, so it
-//! is told to work in its own process.
+//! is started with the flag to work in its own process.
 
 use std::borrow::Cow;
 

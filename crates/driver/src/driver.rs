@@ -117,7 +117,7 @@ struct Driver<'s, W> {
     log_slugs: Vec<String>,
     queue: VecDeque<Input>,
     commit_message: Option<String>,
-    /// What the commit message is for.
+    /// Changes that the commit message describes.
     staged_snapshot: Option<StagedSnapshot>,
     /// A message whose commit failed.
     unused_commit_message: Option<(String, StagedSnapshot)>,

@@ -403,7 +403,7 @@ mod tests {
             QuotaDecision::Keep { .. } => panic!("there is no room"),
         };
         assert_eq!(told(ration.decide(&result(1.0))), Some(Event::Usage(used(1.0))));
-        // Once is enough, and that something was left out is told, too.
+        // One record is enough; the omission is recorded, too.
         assert!(matches!(
             told(ration.decide(&result(1.0))),
             Some(Event::LeftOut { events: 2, .. })

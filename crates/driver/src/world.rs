@@ -175,7 +175,7 @@ pub trait Journal {
     fn run_state(&mut self) -> RunState;
 }
 
-/// What is known about the repository. Nothing here changes it.
+/// Read-only facts about the repository.
 pub trait Repository {
     /// Commits since the last call; see [`head_log::HeadLog::new_commits`].
     fn new_commits(&mut self, thorough: bool) -> Option<NewCommits>;

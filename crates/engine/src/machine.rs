@@ -121,7 +121,7 @@ impl LoopMachine {
         let reopened = open.filter(|_| !matches!(pending, Pending::Nothing | Pending::Complete));
         let counts = open.is_none_or(|_| reopened.is_some()) && !progress.stall_checked;
         let stall = StallWatch::resumed(rules.stall, progress.stall, &last_feedback, counts);
-        // Whoever resumes a run that gave up has fixed the cause. More time, money or iterations fix nothing.
+        // A resume after giving up means that the user has fixed the cause. More time, money or iterations fix nothing.
         let gave_up = matches!(
             progress.outcome,
             Some(Outcome::AgentFailed | Outcome::CredentialsRefused | Outcome::Stalled)

@@ -58,7 +58,7 @@ pub struct RunState {
     pub scm: Vec<ScmTaskState>,
     pub continued: Vec<Continuation>,
     pub notices: Notices,
-    /// `None` while the run goes on, or if it was killed.
+    /// `None` while the run is active, or if it was killed.
     pub end: Option<RunEnd>,
     /// Lines of the journal that cannot be read: the run may have done and used more.
     pub unreadable: u64,
@@ -66,7 +66,7 @@ pub struct RunState {
     live: bool,
 }
 
-/// What a run was started with.
+/// How a run was started.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct RunInfo {
     pub run: String,
@@ -95,7 +95,7 @@ pub struct TaskProgress {
     /// The next story.
     pub story: Option<String>,
     pub title: Option<String>,
-    /// What is wrong with the list.
+    /// Problems of the list.
     pub problems: Vec<String>,
     /// The list cannot be read; the figures are the last known ones.
     pub unreadable: bool,

@@ -39,7 +39,7 @@ pub struct StagedChange {
 
 impl StagedSnapshot {
     /// Nested repositories to be committed for the first time, except submodules. A commit records
-    /// only their commit id, which nobody else could find.
+    /// only their commit id, which exists nowhere else.
     pub fn new_repositories<'a>(&'a self, gitmodules: &'a str) -> impl Iterator<Item = &'a str> {
         let path = |line: &'a str| Some(line.trim().strip_prefix("path")?.trim_start());
         let is_declared = move |name: &str| {

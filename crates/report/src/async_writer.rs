@@ -221,7 +221,7 @@ pub(crate) mod tests {
     use super::*;
     use std::sync::mpsc::{Receiver, Sender, channel};
 
-    /// A reader that takes something only when it is told to.
+    /// A reader that takes bytes only on request.
     #[derive(Debug)]
     pub(crate) struct Reader {
         permits: Sender<usize>,
@@ -239,7 +239,7 @@ pub(crate) mod tests {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             let mut permits = self.permits.lock().unwrap();
             while permits.1 == 0 {
-                // Once the test has ended, nobody is there any more.
+                // The test has ended.
                 permits.1 += permits.0.recv().map_err(|_| io::ErrorKind::BrokenPipe)?;
             }
             let taken = bytes.len().min(permits.1);

@@ -30,7 +30,7 @@ use ralph_events::run_state::RunState;
 pub enum Backpressure {
     /// Show everything, however slow the reader.
     WaitForReader,
-    /// A slow reader misses output, and is told how much.
+    /// A slow reader misses output; the display says how much.
     DropWhenSlow,
 }
 

@@ -46,7 +46,7 @@ pub struct Summary {
     /// `None` if the run has ended or its process is gone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub doing: Option<RunActivity>,
-    /// `None` for a run that goes on or was killed.
+    /// `None` while the run is active, or if it was killed.
     pub outcome: Option<Outcome>,
     pub exit_code: Option<u8>,
     pub message: String,
@@ -63,7 +63,7 @@ pub struct Summary {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit_ends_ms: Option<i64>,
     pub max_iterations: u32,
-    /// What agents reported.
+    /// As reported by agents.
     #[serde(flatten)]
     pub usage: Usage,
     /// With an estimate of what they did not report; `None` if there is none.
@@ -95,7 +95,7 @@ pub struct Summary {
     pub unreadable: u64,
 }
 
-/// What a live run is doing.
+/// The current activity of a live run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunActivity {

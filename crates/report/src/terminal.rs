@@ -81,7 +81,7 @@ pub struct TerminalReporter {
     filter_backlog: FilterBacklog,
     /// The last line on standard output is blank, or there is none.
     blank: bool,
-    /// What is wrong with the task list, as it was last told.
+    /// Task list problems, as last shown.
     task_problems: Vec<String>,
     purpose: Purpose,
     /// Waiting or paused.

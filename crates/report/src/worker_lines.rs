@@ -146,7 +146,7 @@ impl WorkerState {
         if self.status.has_ended() {
             return None;
         }
-        // The current iteration counts as a whole: nobody knows how much of it is left.
+        // The current iteration counts as a whole: its remaining time is unknown.
         let used_up = self.current_iteration.saturating_sub(u32::from(self.iteration_open));
         let left = self.max_iterations.saturating_sub(used_up);
         Some(self.average_ms()?.saturating_mul(u64::from(left)))

@@ -244,9 +244,9 @@ impl fmt::Display for SandboxTrace {
 
 pub trait Sandbox: fmt::Debug {
     fn backend(&self) -> Backend;
-    /// What it does not confine, for the user.
+    /// Limits of the backend, for the user.
     fn limits(&self) -> Vec<String>;
-    /// What the user should know of this project or machine.
+    /// Warnings about this project or machine.
     fn notes(&self) -> Vec<String>;
     /// The names of secret variables that the agent does not get.
     fn withheld(&self) -> &[String] {

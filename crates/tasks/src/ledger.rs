@@ -45,7 +45,7 @@ pub struct Ledger {
     revision: u64,
 }
 
-/// A problem of the list that the agent is told about.
+/// A problem of the list; it goes into the prompt.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TaskFinding {
     InvalidList {

@@ -18,7 +18,7 @@ impl<W: World> Driver<'_, W> {
 
     pub(super) fn flush(&mut self) {
         self.record_commits(false);
-        // With no child running, nobody else can use up the reserved space.
+        // With no child running, the reserved space stays free.
         let is_idle = matches!(self.task, ActiveTask::None | ActiveTask::ScmRetry(..));
         match self.recorder.flush(self.world, is_idle) {
             Ok(WriteResult::Normal) => {}
@@ -38,7 +38,7 @@ impl<W: World> Driver<'_, W> {
         }
     }
 
-    /// Commits found while a job runs are its own, others are somebody else's.
+    /// Commits found while a job runs are its own; all others came from outside.
     pub(super) fn record_commits(&mut self, thorough: bool) {
         if let Some(NewCommits { head, commits }) = self.world.new_commits(thorough) {
             let by_others = matches!(

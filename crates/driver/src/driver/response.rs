@@ -11,7 +11,7 @@ use ralph_process::{ChildId, Launch};
 #[derive(Debug, Default)]
 pub(super) struct ResponseFilterProcess {
     child: Option<ChildId>,
-    /// After a stop, nobody waits for an answer.
+    /// After a stop, answers are not awaited.
     is_stopping: bool,
     /// Ended, but not yet reported.
     ending_children: Vec<ChildId>,

@@ -126,7 +126,7 @@ impl<W: World> Driver<'_, W> {
     fn start_scm(&mut self, command: &[String]) -> io::Result<ChildId> {
         let Some(scm) = &self.spec.scm else { return Err(io::ErrorKind::NotFound.into()) };
         let mut env = self.run_variables();
-        // Nobody is there to answer.
+        // No one can answer a question.
         env.push(("GIT_TERMINAL_PROMPT".into(), Some("0".into())));
         let args: Vec<OsString> = command.iter().map(OsString::from).collect();
         let launch = Launch::plain(&self.spec.directory, OsStr::new(&scm.program), &args, &env);
@@ -204,7 +204,7 @@ impl<W: World> Driver<'_, W> {
             Some((lock, LockStatus::Stale)) if self.remove_stale_lock(&lock) => {
                 return Some(now.mono_ms);
             }
-            // After a signal, nobody waits for a lock.
+            // After a signal, locks are not awaited.
             Some((lock, LockStatus::MaybeStale(left_ms)))
                 if !self.machine.was_signalled()
                     && now.mono_ms.saturating_sub(run.started_ms) >= LOCK_REPORT_AFTER_MS

@@ -25,23 +25,23 @@ const RUN_ENDED: &[u8] = br#""run_ended""#;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// It does not care how guardrails end.
+    /// Ignores the result of guardrails.
     GuardrailsIgnored,
-    /// It shows what happened before it is in the journal, which is written now and then.
+    /// Shows events before they are in the journal.
     JournalLate,
-    /// It goes on without what the next agent was to be told.
+    /// Resumes without the pending feedback.
     FeedbackForgotten,
-    /// It goes on as if nothing had been spent.
+    /// Resumes without the usage so far.
     SpendingForgotten,
-    /// It goes on at the first iteration.
+    /// Resumes at the first iteration.
     IterationsForgotten,
-    /// It goes on as if nothing had been decided when it was cut off.
+    /// Resumes without the decision made before the kill.
     DecisionForgotten,
-    /// It goes on as if no agent had answered when it was cut off.
+    /// Resumes without the answer given before the kill.
     AnswerForgotten,
-    /// It goes on as if no agent had been asked for a commit message.
+    /// Resumes without the commit message.
     MessageForgotten,
-    /// It goes on as if an answer had been checked when it was cut off.
+    /// Resumes as if the answer had been checked.
     ChecksForgotten,
     /// It does not end what it should.
     NobodyEnded,
@@ -96,7 +96,7 @@ impl Fault {
         misread
     }
 
-    /// What is made of how far a run had come.
+    /// Applies the fault to a resume point.
     pub(crate) fn remember(fault: Option<Fault>, mut progress: ResumePoint) -> ResumePoint {
         match (fault, &progress.pending) {
             (Some(Fault::AnswerForgotten), Pending::Unchecked(_)) => {

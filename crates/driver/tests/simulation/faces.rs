@@ -19,7 +19,7 @@ use ralph_report::worker_lines::{WorkerState, WorkerTracker};
 
 use crate::history;
 
-/// How long after the last entry somebody looks.
+/// Time between the last entry and the look at a view.
 const LATER_MS: i64 = 12_345;
 
 /// The figures that all faces show.

@@ -27,7 +27,7 @@ use crate::world::{Crash, Faults, SimWorld, task_list};
 /// How often a run is resumed at most. In its last life nothing goes wrong.
 const LIVES: u64 = 5;
 
-/// What a history was like, for whoever counts them.
+/// Statistics of one history.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Told {
     pub(crate) lives: u64,
@@ -101,7 +101,7 @@ fn lives(seed: u64, fault: Option<Fault>, truth: &Rc<RefCell<Truth>>) -> Result<
             let mut truth = truth.borrow_mut();
             (truth.refused, truth.goes_on) = (false, true);
             truth.signals.clear();
-            // With no guardrails there is nobody to see it.
+            // Without guardrails it goes unnoticed.
             truth.unseen &= !spec.guardrails.is_empty();
         }
         let (finish, world) = one_life(&spec, &mut rng, faults, wall_ms, truth, fault);
@@ -115,9 +115,9 @@ fn lives(seed: u64, fault: Option<Fault>, truth: &Rc<RefCell<Truth>>) -> Result<
         told.meddled = truth.borrow().meddled;
         told.outcome = finish.map(|finish| finish.outcome);
         match told.outcome {
-            // Cut off: what was half written is cut off as well, and it goes on.
+            // Killed: the half-written line is truncated, and the run resumes.
             None => cut(&mut truth.borrow_mut().journal),
-            // What ends with these has to be given more before it goes on.
+            // These outcomes need a higher limit before a resume.
             Some(
                 Outcome::Complete
                 | Outcome::CompleteScmFailed
@@ -192,7 +192,7 @@ impl Reporter for Watcher {
     fn flush(&mut self) {
         let mut truth = self.truth.borrow_mut();
         let recorded = truth.journal.get(self.seen..).unwrap_or_default();
-        // Once something could not be written, whoever watches is the only one who is told.
+        // After a failed write, only the display has the event.
         if recorded != self.pending && !truth.refused {
             truth.violated("something was shown that is not in the journal");
         }
@@ -201,7 +201,7 @@ impl Reporter for Watcher {
     }
 }
 
-/// What goes wrong in a life.
+/// Faults in one life of a run.
 fn faults(rng: &mut Rng) -> Faults {
     Faults {
         crash_at: rng.maybe(60, |rng| 1 + rng.below(60)),
@@ -215,7 +215,7 @@ fn faults(rng: &mut Rng) -> Faults {
     }
 }
 
-/// What a run is to do.
+/// A random run specification.
 fn spec(rng: &mut Rng) -> RunSpec {
     let gates = rng.chance(25);
     let retries = rng.below(3) as u32;

@@ -114,7 +114,7 @@ impl StopSignal {
     }
 }
 
-/// What there is to commit.
+/// The result of an SCM status check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ScmStatus {
     Clean,
@@ -126,7 +126,7 @@ pub enum ScmStatus {
     Failed(Option<Feedback>),
 }
 
-/// What changed while an agent wrote a commit message.
+/// Changes made while an agent wrote a commit message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommitGuardResult {
     /// Nothing: the guardrails checked this state.

@@ -7,7 +7,7 @@ use crate::event::{Purpose, WaitReason};
 /// Open tool calls kept at once, so that an agent that never ends its calls does not fill the memory.
 const MAX_OPEN_TOOLS: usize = 64;
 
-/// What a run is doing.
+/// The current activity of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(tag = "doing", rename_all = "snake_case")]
 pub enum Activity {
@@ -55,7 +55,7 @@ pub struct RunningAgent {
 pub struct OpenTool {
     pub id: String,
     pub name: String,
-    /// What the tool works on, in one line; may be empty.
+    /// Subject of the tool call in one line; may be empty.
     pub summary: String,
     pub since_ms: i64,
 }

@@ -13,7 +13,7 @@ pub struct ResumeFacts {
     pub completed: u32,
     /// The iteration that was started and not finished.
     pub open: Option<OpenIteration>,
-    /// What is known about the open iteration and not yet acted upon.
+    /// Known facts about the open iteration that were not acted upon.
     pub pending: Pending,
     /// Failures in a row that the retry policy counts.
     pub failures: u32,
@@ -166,7 +166,7 @@ impl RateLimits {
     }
 }
 
-/// What the stall check last saw of the repository.
+/// State of the repository at the last stall check.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct StallSeen {
     pub fingerprint: Option<u64>,

@@ -11,7 +11,7 @@ pub struct ResumePoint {
     pub iterations: u32,
     /// The iteration that was started and not finished.
     pub open: Option<OpenIteration>,
-    /// What is known about the open iteration and not yet acted upon.
+    /// Known facts about the open iteration that were not acted upon.
     pub pending: Pending,
     /// Failures in a row that the retry policy counts.
     pub failures: u32,

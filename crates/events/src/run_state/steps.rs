@@ -18,7 +18,7 @@ impl RunState {
         self.clock.previous_ms.is_none()
     }
 
-    /// Returns how the run ended; `None` while it goes on, or if it was killed.
+    /// Returns how the run ended; `None` while it is active, or if it was killed.
     pub fn outcome(&self) -> Option<Outcome> {
         self.end.as_ref().map(|end| end.outcome)
     }
@@ -42,7 +42,7 @@ impl RunState {
         let last_ms = self.clock.last_ms;
         self.end_pause(last_ms);
         if let Activity::Waiting { .. } = self.activity {
-            // The wait keeps no end: nobody knows how long it lasted.
+            // The wait keeps no end: its length is unknown.
             self.activity = Activity::Idle;
         }
         if let Some(current) = self.iterations.last_mut() {

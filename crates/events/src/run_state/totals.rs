@@ -44,7 +44,7 @@ pub struct FailureCount {
 /// US dollars.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Cost {
-    /// What agents reported.
+    /// As reported by agents.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reported: Option<f64>,
     /// The reported cost plus an estimate for tokens without a price; `None` if there are none.

@@ -1,4 +1,4 @@
-//! What is told of a run, made of events as a run would write them.
+//! Reports of runs, made of events as a run would write them.
 
 mod cut_off;
 mod failed;
@@ -118,7 +118,7 @@ fn dollars(cost: f64) -> Usage {
     Usage { cost_usd: Some(cost), output_tokens: 1000, ..Usage::default() }
 }
 
-/// What is told of events at these seconds and in these iterations.
+/// The report of events at these seconds and in these iterations.
 fn read(events: Vec<(i64, u32, Event<'static>)>, now_s: Option<i64>) -> Summary {
     let mut state = RunState::default();
     for (seconds, iteration, event) in events {

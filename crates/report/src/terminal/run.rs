@@ -176,7 +176,7 @@ impl TerminalReporter {
         }
     }
 
-    /// What is said of a worker's loop, to the letter; says whether that is all there is to say.
+    /// Prints a worker's exact messages; returns whether nothing else is needed.
     fn worker_event(&mut self, at: Stamp, event: &Event<'_>, run: &RunState) -> bool {
         let Some(follower) = &mut self.worker_tracker else { return false };
         let told = follower.apply(at, event, run).messages;

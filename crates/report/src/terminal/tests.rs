@@ -18,7 +18,7 @@ fn emoji() -> Style {
     Style { emoji: true, ..Style::default() }
 }
 
-/// What appears on standard output and standard error.
+/// Returns standard output and standard error.
 fn render(style: Style, events: &[Event<'_>]) -> (String, String) {
     let (out, err) = (Sink::default(), Sink::default());
     let screen = TerminalOutput::fake(out.output(), err.output(), false, None);
@@ -245,7 +245,7 @@ fn run_started(word: &str, max_iterations: u32) -> Event<'_> {
 
 #[test]
 fn feedback_mentions_next_iteration_only_if_one_follows() {
-    // A run that goes on with the checks of an iteration has begun none yet.
+    // A resumed run that only checks an iteration has started none yet.
     let part = Feedback { action: FailAction::Append, message: "mend it".to_owned() };
     let told = |max_iterations| {
         let set = Event::FeedbackSet { parts: vec![part.clone()] };

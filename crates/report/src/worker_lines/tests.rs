@@ -225,7 +225,7 @@ fn continued(unchecked: Option<u32>) -> Event<'static> {
 
 #[test]
 fn iteration_checked_after_resume_ends_normally() {
-    // Its loop was killed, or somebody stopped it.
+    // Its loop was killed or stopped.
     for stopped in [false, true] {
         let mut follower = follower();
         let answered = agent_ended(Exit::Code(0), None, Class::Answered);
@@ -274,7 +274,7 @@ fn cut_off_iteration_is_neither_success_nor_failure() {
     );
     assert_eq!(said[1], "[ralph] agent: iteration 2 was cut off after 1m 5s");
     assert_eq!(logged, ["[START] iteration 2/4", "[CUT] iteration 2 was cut off after 1m 5s"]);
-    // A loop that was killed cannot tell: the one that goes on in its place does.
+    // A killed loop cannot report it: the resumed one does.
     tell(&mut follower, &[(0, run_started()), (0, continued(None)), (3, start())]);
     let (said, logged) = tell(&mut follower, &[(0, run_started()), (0, continued(None))]);
     assert_eq!(said, ["[ralph] agent: iteration 3 was cut off with its loop"]);

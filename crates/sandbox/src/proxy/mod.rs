@@ -3,7 +3,7 @@
 //! It has its own thread: downloads and the loop must not delay each other.
 //!
 //! It listens *inside* the sandbox, whose network contains nothing else: `init_process` creates the
-//! listeners and passes them out. Nobody else can use it.
+//! listeners and passes them out. No other process can use it.
 
 mod connection;
 mod dns;

@@ -286,7 +286,7 @@ fn progress_keeps_answer_pending_until_checks_end() {
         asked,
         message,
         Event::ScmEnded { task: "commit".into(), ok: true, detail: "".into(), duration_ms: 1 },
-        // Somebody stopped it here.
+        // The user stopped it here.
         Event::FeedbackSet { parts: vec![part.clone()] },
         iteration_ended(Class::Answered, true),
         run_ended(true),

@@ -21,7 +21,7 @@ fn ended(outcome: Outcome, words: &'static str) -> Event<'static> {
     event
 }
 
-/// What is told of a run whose first iteration was turned away by a limit that ends an hour after its beginning.
+/// The report of a run whose first iteration met a rate limit that resets after an hour.
 fn turned_away(outcome: Outcome, words: &'static str) -> String {
     terminal(&read(
         vec![
