@@ -121,6 +121,7 @@ impl<W: World> Driver<'_, W> {
 
     pub(super) fn handle_requests(&mut self) {
         for request in self.world.requests() {
+            self.has_taken_requests = true;
             self.queue.push_back(match request {
                 ControlRequest::Pause => Input::Pause,
                 ControlRequest::Resume { max_iterations } => Input::Resume { max_iterations },

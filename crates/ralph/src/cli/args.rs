@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use crate::config::Duration;
+use crate::workers::store::Worker;
 use ralph_engine::rules::Budget;
 
 use crate::commands::resume::ResumeRequest;
@@ -59,6 +60,10 @@ pub struct CompletionArgs {
 /// What every loop takes.
 #[derive(Debug, Default, Args)]
 pub struct LoopArgs {
+    /// What to call the run, for `ralph status` and the other commands that find a run by name.
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+
     /// Stop after this many iterations.
     #[arg(
         short = 'n',
@@ -148,6 +153,10 @@ pub struct LoopArgs {
     /// Set by `ralph resume` only.
     #[arg(skip)]
     pub resume: Option<ResumeRequest>,
+
+    /// The record of a run that was started in a window; set by the command of the window only.
+    #[arg(skip)]
+    pub window: Option<Worker>,
 
     /// Only pending checks remain, so neither agent nor prompt is needed.
     #[arg(skip)]

@@ -5,10 +5,10 @@
 
 mod active_marker;
 mod agent;
-mod background;
 mod checks;
 mod defaults;
 mod dry_run;
+mod named_run;
 mod plan;
 mod preflight;
 pub(super) mod prompt;
@@ -18,8 +18,8 @@ mod sandbox;
 mod settings;
 mod start;
 
-pub(super) use self::background::BackgroundRun;
 pub(super) use self::defaults::Defaults;
+pub(super) use self::named_run::{NamedRun, initial_state};
 pub(super) use self::plan::LaunchPlan;
 pub(super) use self::reporters::reporter;
 pub(super) use self::settings::{load_settings, named_settings_files, settings_files};

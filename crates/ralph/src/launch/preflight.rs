@@ -8,8 +8,7 @@ use ralph_events::redact;
 use ralph_sandbox::selection::Selection;
 use ralph_shell_policy::CommandAllowList;
 
-use super::background::BackgroundRun;
-use super::{Defaults, LaunchPlan, active_marker, agent, checks, dry_run, sandbox};
+use super::{Defaults, LaunchPlan, NamedRun, active_marker, agent, checks, dry_run, sandbox};
 
 /// A run that passed its preflight. Later failures are events and an exit code.
 #[derive(Debug)]
@@ -19,24 +18,25 @@ pub(crate) struct CheckedRun<'a> {
     pub(super) selection: Selection,
     /// Warnings and notes for the start of the journal.
     pub(super) preface: Vec<Event<'static>>,
-    pub(super) background: Option<BackgroundRun>,
+    /// The name of a worker, and its run if that is resumed.
+    pub(super) worker: Option<(NamedRun, Option<String>)>,
 }
 
 impl<'a> LaunchPlan<'a> {
     pub(crate) fn preflight(self, spec: RunSpec) -> Result<CheckedRun<'a>, Error> {
-        self.preflight_background(spec, None)
+        self.preflight_worker(spec, None)
     }
 
-    pub(crate) fn preflight_background(
+    pub(crate) fn preflight_worker(
         self,
         mut spec: RunSpec,
-        background: Option<BackgroundRun>,
+        worker: Option<(NamedRun, Option<String>)>,
     ) -> Result<CheckedRun<'a>, Error> {
         let LaunchPlan { project, .. } = self;
         if let Some(scm) = &spec.scm {
             scm.preflight(project.root())?;
         }
-        let resumed = self.resumed_run(background.as_ref());
+        let resumed = self.resumed_run(worker.as_ref());
         // Uncommitted changes may be the resumed run's own.
         let new_scm = spec.scm.as_ref().filter(|_| resumed.is_none());
         let uncommitted = new_scm.and_then(|scm| scm.uncommitted(project.root()));
@@ -49,15 +49,18 @@ impl<'a> LaunchPlan<'a> {
         let mut preface = self.preface(&spec, &selection);
         let warnings = uncommitted.into_iter().chain(active_marker::ignore_marker(project, &spec));
         preface.extend(warnings.map(|message| Event::Warning { message: message.into() }));
-        Ok(CheckedRun { plan: self, spec, selection, preface, background })
+        Ok(CheckedRun { plan: self, spec, selection, preface, worker })
     }
 
-    pub(super) fn resumed_run<'r>(&self, background: Option<&'r BackgroundRun>) -> Option<&'r str>
+    pub(super) fn resumed_run<'r>(
+        &self,
+        worker: Option<&'r (NamedRun, Option<String>)>,
+    ) -> Option<&'r str>
     where
         'a: 'r,
     {
-        match background {
-            Some(background) => background.resume.as_deref(),
+        match worker {
+            Some((_, resumed)) => resumed.as_deref(),
             None => self.args.resume.as_ref().map(|resume| resume.run.as_str()),
         }
     }

@@ -1,5 +1,7 @@
 //! Starts the driver: takes the locks, opens the run's files and runs the loop.
 
+use std::fs::File;
+
 use ralph_driver::driver;
 use ralph_driver::resume;
 use ralph_driver::run_spec::{PromptSource, RunSpec, Variables};
@@ -15,6 +17,7 @@ use ralph_store::lock::{Holder, Lock};
 use ralph_store::start_record::StartRecord;
 
 use super::active_marker;
+use super::named_run::NameReservation;
 use super::plan::megabytes;
 use super::preflight::CheckedRun;
 use super::reporters::{self, reporter, style};
@@ -27,29 +30,33 @@ struct Prepared {
     /// Held until the run ends.
     list_lock: Option<Lock>,
     marker: Option<ActiveMarker>,
+    /// Of the run's name.
+    claim: Option<File>,
 }
 
 impl CheckedRun<'_> {
     pub(super) fn start(mut self) -> Result<u8, Error> {
+        let name = if self.worker.is_some() { None } else { NameReservation::new(&self)? };
         let mut session = self.open_session()?;
-        let prepared = match self.prepare(&mut session) {
+        let prepared = match self.prepare(&mut session, name) {
             Ok(prepared) => prepared,
             Err(err) => {
                 session.discard();
                 return Err(err);
             }
         };
-        let Prepared { reporters, events, list_lock, marker } = prepared;
+        let Prepared { reporters, events, list_lock, marker, claim } = prepared;
         let end = driver::run(&self.spec, &mut session.world, reporters, &events);
         drop(marker);
         drop(list_lock);
         session.close();
+        drop(claim);
         Ok(end.exit_code)
     }
 
     fn open_session(&self) -> Result<RunSession, Error> {
-        let CheckedRun { plan, spec, background, .. } = self;
-        let shared = background.is_some();
+        let CheckedRun { plan, spec, worker, .. } = self;
+        let shared = worker.is_some();
         // Workers store this in their launch record.
         let started = if shared { None } else { Some(self.start_details()?) };
         let resumed = plan.args.resume.as_ref();
@@ -57,7 +64,7 @@ impl CheckedRun<'_> {
             command: spec.command,
             retention: self.retention(),
             shared,
-            resume: plan.resumed_run(background.as_ref()),
+            resume: plan.resumed_run(worker.as_ref()),
             known_journal_bytes: resumed.map(|resume| resume.state.journal_size),
             started: started.as_ref(),
         };
@@ -87,10 +94,14 @@ impl CheckedRun<'_> {
         Ok(StartDetails { note: record, settings })
     }
 
-    fn prepare(&mut self, session: &mut RunSession) -> Result<Prepared, Error> {
+    fn prepare(
+        &mut self,
+        session: &mut RunSession,
+        name: Option<NameReservation>,
+    ) -> Result<Prepared, Error> {
         let mut events = std::mem::take(&mut session.preface);
         let mode = self.enter_sandbox(session, &mut events);
-        let reporters = self.reporters(session, &mut events)?;
+        let (reporters, claim) = self.reporters(session, name, &mut events)?;
         events.splice(0..0, commits_since_last_run(&self.spec, session));
         self.spec.run_id.clone_from(&session.run_id);
         let written = session.world.journal_size();
@@ -103,7 +114,7 @@ impl CheckedRun<'_> {
                 events.push(warning(message));
                 None
             });
-        Ok(Prepared { reporters, events, list_lock, marker })
+        Ok(Prepared { reporters, events, list_lock, marker, claim })
     }
 
     /// Returns the name of the sandbox for the marker.
@@ -133,13 +144,29 @@ impl CheckedRun<'_> {
     fn reporters(
         &mut self,
         session: &mut RunSession,
+        name: Option<NameReservation>,
         events: &mut Vec<Event<'static>>,
-    ) -> Result<Vec<Box<dyn Reporter>>, Error> {
+    ) -> Result<(Vec<Box<dyn Reporter>>, Option<File>), Error> {
         let args = self.plan.args;
         let style = style(args, &self.plan.settings.settings);
-        let mut reporters = match self.background.take() {
-            None => vec![reporter(args.output, style, Backpressure::DropWhenSlow)],
-            Some(background) => background.attach(session, args.output, style)?,
+        let is_in_window = self.worker.is_some() || args.window.is_some();
+        let named = match (self.worker.take(), name) {
+            (Some((worker, _)), _) => Some(Ok(worker)),
+            (None, Some(name)) => Some(name.claim(session.world.run_dir(), &self.spec)),
+            (None, None) => None,
+        };
+        let attached = named.map(|named| named?.attach(session, args.output, style.clone()));
+        let (mut reporters, claim) = match attached.transpose() {
+            Ok(Some((reporters, claim))) => (reporters, Some(claim)),
+            Err(err) if is_in_window => {
+                return Err(Error::failed(format!("cannot listen for requests: {err}")));
+            }
+            without_name => {
+                let why = without_name.err();
+                let message = why.map(|err| format!("other processes cannot find this run: {err}"));
+                events.extend(message.map(warning));
+                (vec![reporter(args.output, style, Backpressure::DropWhenSlow)], None)
+            }
         };
         if self.plan.defaults.session_log {
             let resumed = args.resume.is_some().then_some(&mut session.world);
@@ -147,7 +174,7 @@ impl CheckedRun<'_> {
             reporters.push(log);
             events.push(note);
         }
-        Ok(reporters)
+        Ok((reporters, claim))
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 
 use super::worktree::Worktree;
+use crate::cli::warn;
 use ralph_engine::rules::Budget;
 use ralph_events::error::Error;
 use ralph_events::run_state::RunState;
@@ -29,6 +30,9 @@ const CLAIM_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Enough for two states and the start of a log.
 const RESERVE_BYTES: usize = 32 * 1024;
+
+/// Leaves room for a number.
+const MAX_DEFAULT_NAME: usize = 48;
 
 const REQUIRED_KEYS: [&str; 3] = ["status", "max_iterations", "current_iteration"];
 
@@ -189,19 +193,55 @@ impl Workers {
         }
     }
 
-    pub fn lock_new(&self) -> Result<(Worker, WorkerLock), Error> {
-        let mut number = 1_u32;
-        loop {
-            let worker = self.by_name(&format!("worker-{number}"))?;
-            if !worker.path.exists()
+    /// Locks a name for a new run, unless another one has it.
+    pub fn reserve(&self, name: &str) -> Result<(Worker, WorkerLock), Error> {
+        let worker = self.by_name(name)?;
+        let held = self.lock(&worker)?;
+        worker.check_name_free()?;
+        Ok((worker, held))
+    }
+
+    /// Locks `worker-1`, or the next name that is free.
+    pub fn reserve_new(&self) -> Result<(Worker, WorkerLock), Error> {
+        let names = (1_u32..).map(|number| format!("worker-{number}"));
+        self.reserve_first(names, |worker| !worker.path.exists())
+    }
+
+    /// Locks a name for a run in the foreground: the one that it had before, or that of its
+    /// directory, with a number if need be. Leaves the names of background runs alone.
+    pub fn reserve_default(
+        &self,
+        before: Option<&str>,
+        directory: &Path,
+    ) -> Result<(Worker, WorkerLock), Error> {
+        let base = default_name(directory);
+        let numbered = (2_u32..).map(|number| format!("{base}-{number}"));
+        let names = before.map(str::to_owned).into_iter().chain([base.clone()]).chain(numbered);
+        self.reserve_first(names, |worker| {
+            let is_past = || match worker.load_state() {
+                StoredState::State(state) => state.foreground,
+                StoredState::Missing | StoredState::Invalid(_) => false,
+            };
+            !worker.path.exists() || !worker.is_alive() && is_past()
+        })
+    }
+
+    fn reserve_first(
+        &self,
+        names: impl Iterator<Item = String>,
+        is_free: impl Fn(&Worker) -> bool,
+    ) -> Result<(Worker, WorkerLock), Error> {
+        for name in names {
+            let worker = self.by_name(&name)?;
+            if is_free(&worker)
                 && let Some(held) = self.lock_within(Duration::ZERO, &worker)?
-                // The previous holder may have created it.
-                && !worker.path.exists()
+                // The previous holder may have taken it.
+                && is_free(&worker)
             {
                 return Ok((worker, held));
             }
-            number += 1;
         }
+        Err(Error::failed("all names are taken"))
     }
 }
 
@@ -262,10 +302,51 @@ impl Worker {
         }
     }
 
+    /// Starts with an empty directory.
+    pub fn replace(&self) -> io::Result<()> {
+        let previous = self.archive()?;
+        self.create()?;
+        if let Some(previous) = previous {
+            self.discard(&previous);
+        }
+        Ok(())
+    }
+
+    /// Removes the archived files of the previous run with this name, except a state that nobody
+    /// understands.
+    pub fn discard(&self, previous: &Path) {
+        self.repair_invalid(previous);
+        let _ = std::fs::remove_dir_all(previous);
+    }
+
     pub fn remove(&self) -> io::Result<()> {
         match std::fs::remove_dir_all(&self.path) {
             Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(()),
             other => other,
+        }
+    }
+
+    /// The name of a background run that is paused or running stays taken, even if its process is
+    /// gone.
+    fn check_name_free(&self) -> Result<(), Error> {
+        let name = &self.name;
+        let taken = |how: &str| {
+            Error::failed(format!("worker '{name}' already exists ({how})"))
+                .hint(format!("choose another name, or end it first: ralph kill {name}"))
+        };
+        match self.load_state() {
+            _ if self.is_alive() => Err(taken("running")),
+            StoredState::State(state) if !state.status.has_ended() && !state.foreground => {
+                let error = taken(state.status.as_str());
+                Err(error.hint(format!("its process is gone; ralph resume {name} starts it again")))
+            }
+            StoredState::Invalid(why) => {
+                let path = self.state_path();
+                let path = path.display();
+                warn(&format!("cannot understand {path}: {why}; it is kept as {path}.broken"));
+                Ok(())
+            }
+            _ => Ok(()),
         }
     }
 
@@ -316,31 +397,12 @@ impl Worker {
     }
 
     fn saved(&self) -> StoredState {
-        let text = match std::fs::read(self.state_path()) {
-            Err(err) if err.kind() == io::ErrorKind::NotFound => return StoredState::Missing,
-            Err(err) => return StoredState::Invalid(err.to_string()),
-            Ok(text) => text,
-        };
-        // Only an object: serde also accepts an array for a struct.
-        let object = serde_json::from_slice::<serde_json::Map<_, _>>(&text);
-        // Defaults for these would be wrong.
-        if let Ok(object) = &object
-            && let Some(key) = REQUIRED_KEYS.iter().find(|key| !object.contains_key(**key))
-        {
-            return StoredState::Invalid(format!("it has no {key:?}"));
+        let mut stored = read_state(&self.state_path());
+        if let StoredState::State(state) = &mut stored {
+            // The directory's name is authoritative.
+            state.worker_name.clone_from(&self.name);
         }
-        let state = object.and_then(|object| serde_json::from_value::<WorkerState>(object.into()));
-        match state {
-            Ok(mut state) => {
-                // The directory's name is authoritative.
-                state.worker_name.clone_from(&self.name);
-                StoredState::State(Box::new(state))
-            }
-            Err(_) if text.trim_ascii().is_empty() => {
-                StoredState::Invalid("it is empty".to_owned())
-            }
-            Err(err) => StoredState::Invalid(err.to_string()),
-        }
+        stored
     }
 
     pub fn state(&self) -> Result<WorkerState, Error> {
@@ -362,18 +424,19 @@ impl Worker {
 
     pub fn run(&self) -> Option<(Project, RunDir)> {
         let StoredState::State(state) = self.load_state() else { return None };
-        let (project, id) = (Project::new(state.directory.into()), state.run_id?);
-        let path = project.runs_dir().join(&id);
-        Some((project, RunDir { id, path }))
+        run_of(*state)
+    }
+
+    /// Like [`run`](Worker::run), also if the state is damaged.
+    pub fn last_run(&self) -> Option<(Project, RunDir)> {
+        self.load_start_state().and_then(run_of).or_else(|| self.run())
     }
 
     pub fn save(&self, state: &WorkerState) -> io::Result<()> {
-        let mut text = serde_json::to_string_pretty(state)?;
-        text.push('\n');
         if !self.path.is_dir() {
             self.create()?;
         }
-        save_privately(&self.state_path(), text.as_bytes())
+        save_state(&self.state_path(), state)
     }
 
     /// Never overwrites an earlier one.
@@ -389,7 +452,7 @@ impl Worker {
         names.find(|path| path.symlink_metadata().is_err()).unwrap_or(first)
     }
 
-    pub fn repair_invalid(&self, previous: &Path) {
+    fn repair_invalid(&self, previous: &Path) {
         let old = Worker { name: self.name.clone(), path: previous.to_owned() };
         if let StoredState::Invalid(_) = old.load_state() {
             let _ = std::fs::rename(old.state_path(), self.free_backup_name());
@@ -496,6 +559,41 @@ impl Worker {
     }
 }
 
+/// Not synced: the journal is, and has all of it.
+pub fn save_state(path: &Path, state: &WorkerState) -> io::Result<()> {
+    let mut text = serde_json::to_string_pretty(state)?;
+    text.push('\n');
+    save_without_sync(path, text.as_bytes())
+}
+
+/// Reads a `state.json`.
+pub fn read_state(path: &Path) -> StoredState {
+    let text = match std::fs::read(path) {
+        Err(err) if err.kind() == io::ErrorKind::NotFound => return StoredState::Missing,
+        Err(err) => return StoredState::Invalid(err.to_string()),
+        Ok(text) => text,
+    };
+    // Only an object: serde also accepts an array for a struct.
+    let object = serde_json::from_slice::<serde_json::Map<_, _>>(&text);
+    // Defaults for these would be wrong.
+    if let Ok(object) = &object
+        && let Some(key) = REQUIRED_KEYS.iter().find(|key| !object.contains_key(**key))
+    {
+        return StoredState::Invalid(format!("it has no {key:?}"));
+    }
+    match object.and_then(|object| serde_json::from_value::<WorkerState>(object.into())) {
+        Ok(state) => StoredState::State(Box::new(state)),
+        Err(_) if text.trim_ascii().is_empty() => StoredState::Invalid("it is empty".to_owned()),
+        Err(err) => StoredState::Invalid(err.to_string()),
+    }
+}
+
+fn run_of(state: WorkerState) -> Option<(Project, RunDir)> {
+    let (project, id) = (Project::new(state.directory.into()), state.run_id?);
+    let path = project.runs_dir().join(&id);
+    Some((project, RunDir { id, path }))
+}
+
 /// The journal, or its copy if the project is gone.
 fn journal_of(state: &WorkerState) -> Option<PathBuf> {
     let run = state.run_id.as_ref()?;
@@ -505,6 +603,15 @@ fn journal_of(state: &WorkerState) -> Option<PathBuf> {
         return Some(journal);
     }
     Some(journal_copies::second_name(&ralph_home(|name| std::env::var_os(name))?, run))
+}
+
+/// The directory's name, with characters that a name may have.
+fn default_name(directory: &Path) -> String {
+    let name = directory.file_name().unwrap_or_default().to_string_lossy();
+    let valid = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' });
+    let valid: String = valid.take(MAX_DEFAULT_NAME).collect();
+    let valid = valid.trim_matches('-');
+    if valid.is_empty() { "run".to_owned() } else { valid.to_owned() }
 }
 
 fn is_locked(path: &Path) -> bool {

@@ -66,10 +66,6 @@ Examples:
 
 #[derive(Debug, Default, Args)]
 pub struct SpawnArgs {
-    /// What to call the worker; `worker-1` and so on if nothing is said.
-    #[arg(long, value_name = "NAME")]
-    pub name: Option<String>,
-
     /// Wait for the end of the loop, and exit with its code.
     #[arg(long)]
     pub wait: bool,

@@ -8,7 +8,6 @@ use jiff::tz::TimeZone;
 
 use super::{RmArgs, WorkerSelection, spawn, warn, worker_files_error};
 use crate::executors::tmux::Tmux;
-use crate::workers::control::WorkerRequest;
 use crate::workers::selection::for_each_worker;
 use crate::workers::store::{LaunchRecord, StoredState, Worker, Workers};
 use crate::workers::watch::WorkerWatcher;
@@ -17,6 +16,7 @@ use ralph_events::env_names;
 use ralph_events::error::Error;
 use ralph_process as process;
 use ralph_report::worker_lines::{WorkerState, WorkerStatus, WorkerTracker};
+use ralph_store::requests::Request;
 
 /// Much longer than a loop takes on an idle machine.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -65,7 +65,7 @@ fn pause_one(workers: &Workers, worker: &Worker, all: bool) -> Result<(), Error>
             .hint(format!("ralph status {name}")));
         }
     }
-    send_request(worker, WorkerRequest::Pause, WorkerStatus::Paused, |state| {
+    send_request(worker, &Request::Pause, WorkerStatus::Paused, |state| {
         state.status != WorkerStatus::Running
     })?;
     crate::cli::print(&format!("paused ralph loop for {name}\n")).map(drop)
@@ -174,7 +174,8 @@ fn resume_one(
         if limit.is_some() {
             worker.save(&state).map_err(|err| worker_files_error(worker, &err))?;
         }
-        send_request(worker, WorkerRequest::Resume, WorkerStatus::Running, |state| {
+        let request = Request::Resume { max_iterations: limit };
+        send_request(worker, &request, WorkerStatus::Running, |state| {
             state.status != WorkerStatus::Paused
         })?;
     } else {
@@ -223,7 +224,7 @@ fn repaired_state(worker: &Worker) -> Result<WorkerState, Error> {
 /// itself.
 fn send_request(
     worker: &Worker,
-    request: WorkerRequest,
+    request: &Request,
     status: WorkerStatus,
     is_confirmed: impl Fn(&WorkerState) -> bool,
 ) -> Result<(), Error> {
@@ -309,7 +310,7 @@ pub fn kill(selection: &WorkerSelection) -> Result<u8, Error> {
     let mut asked = Vec::new();
     for worker in selected.iter().flatten().filter(|worker| selected.len() > 1 && worker.is_alive())
     {
-        if worker.send_request(WorkerRequest::Kill).is_ok() {
+        if worker.send_request(&Request::Stop).is_ok() {
             asked.push(worker.name.clone());
         }
     }
@@ -337,7 +338,7 @@ fn kill_all(workers: &Workers) -> Result<u8, Error> {
         }
         // Ask all first, for the grace periods to overlap.
         for worker in selected.iter().filter(|worker| worker.is_alive()) {
-            let _ = worker.send_request(WorkerRequest::Kill);
+            let _ = worker.send_request(&Request::Stop);
         }
         handled.extend(selected.iter().map(|worker| worker.name.clone()));
         let all = selected.into_iter().map(Ok).collect();
@@ -376,7 +377,7 @@ fn kill_one(worker: &Worker, asked: bool) -> Result<(), Error> {
         warn(&format!("worker '{name}' is not running"));
         return Ok(());
     }
-    worker.send_request(WorkerRequest::Kill).map_err(|err| worker_files_error(worker, &err))?;
+    worker.send_request(&Request::Stop).map_err(|err| worker_files_error(worker, &err))?;
     if !wait_or_kill(worker) {
         return Err(Error::failed(format!("the loop of worker '{name}' cannot be ended"))
             .hint(format!("ralph attach {name} shows its window")));

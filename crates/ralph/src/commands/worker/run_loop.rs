@@ -3,21 +3,20 @@
 use std::ffi::OsString;
 
 use clap::Parser;
-use jiff::tz::TimeZone;
 
-use super::{SpawnArgs, defaults, worker_files_error};
+use super::{SpawnArgs, defaults};
 use crate::cli::{Cli, CliCommand};
-use crate::launch::{self, BackgroundRun, LaunchPlan, prompt, rules};
+use crate::launch::{self, LaunchPlan, NamedRun, prompt, rules};
 use crate::project_dir;
 use crate::recover::recover_worktree;
 use crate::workers::store::{StoredState, Worker, Workers};
 use ralph_driver::resume::ResumeState;
-use ralph_driver::run_spec::{PromptSource, RunSpec};
+use ralph_driver::run_spec::RunSpec;
 use ralph_engine::completion::CompletionRule;
 use ralph_events::error::Error;
 use ralph_events::run_state::{Pending, ResumePoint};
 use ralph_process as process;
-use ralph_report::worker_lines::{WorkerState, WorkerStatus, WorkerTracker};
+use ralph_report::worker_lines::{WorkerState, WorkerStatus};
 use ralph_store::project::Project;
 use ralph_store::runs::RunDir;
 
@@ -63,24 +62,6 @@ pub(super) fn run_spec(plan: &LaunchPlan<'_>, args: &SpawnArgs) -> Result<RunSpe
     Ok(spec)
 }
 
-fn initial_state(worker: &Worker, spec: &RunSpec) -> WorkerState {
-    WorkerState {
-        worker_name: worker.name.clone(),
-        prompt_file: match &spec.prompt {
-            PromptSource::File(path) => path.to_string_lossy().into_owned(),
-            _ => String::new(),
-        },
-        done_pattern: match &spec.completion {
-            CompletionRule::Pattern(regex) => Some(regex.as_str().to_owned()),
-            _ => None,
-        },
-        inactivity_timeout: spec.rules.inactivity_ms.unwrap_or(0) / 1000,
-        directory: spec.directory.to_string_lossy().into_owned(),
-        interactive: spec.agent.interactive,
-        ..WorkerState::default()
-    }
-}
-
 fn start(worker: &Worker) -> Result<u8, Error> {
     let launch = worker.launch()?;
     project_dir::refuse_link_out(&launch.directory)?;
@@ -111,10 +92,9 @@ fn start(worker: &Worker) -> Result<u8, Error> {
         }
         None => home.clone(),
     };
-    let _held = worker
+    let claim = worker
         .claim()
         .map_err(|_| Error::failed(format!("worker '{}' is running already", worker.name)))?;
-    let wake_pipe = worker.create_wake_pipe().map_err(|err| worker_files_error(worker, &err))?;
     let recovery = recover_worktree(&project, &home, &args.common)?;
     let loaded = launch::load_settings(&home, &args.common, Vec::new(), Vec::new())?;
     let previous = match worker.load_state() {
@@ -130,7 +110,7 @@ fn start(worker: &Worker) -> Result<u8, Error> {
         .with_origin(&home);
     let mut spec = run_spec(&plan, &args)?;
     spec.rules.budget = launch.budget.or(spec.rules.budget);
-    let mut state = initial_state(worker, &spec);
+    let mut state = launch::initial_state(&worker.name, &spec);
     let damage = resume_state
         .as_ref()
         .and_then(|resume_state| resume_state.journal_warning(&spec.rules.budget));
@@ -150,16 +130,14 @@ fn start(worker: &Worker) -> Result<u8, Error> {
         state = WorkerState {
             status: WorkerStatus::Running,
             worker_name: state.worker_name,
+            command: state.command,
             ..*previous
         };
         state.directory = spec.directory.to_string_lossy().into_owned();
     }
-    let tracker = WorkerTracker::new(state, TimeZone::system());
-    let interactive = args.interactive;
-    let background =
-        BackgroundRun { worker: worker.clone(), tracker, wake_pipe, resume, interactive };
+    let named = NamedRun { worker: worker.clone(), state, claim };
     plan.settings.warnings.extend(damage);
-    plan.preflight_background(spec, Some(background))?.start_or_show()
+    plan.preflight_worker(spec, Some((named, resume)))?.start_or_show()
 }
 
 /// An interrupted iteration counts as used, like a failed one.

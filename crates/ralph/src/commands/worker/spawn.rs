@@ -65,16 +65,11 @@ pub fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, Error> {
         warn("high iteration count (>50) may consume significant resources");
     }
     let workers = Workers::open_user_dir()?;
-    let (worker, held) = match &args.name {
-        Some(name) => {
-            let worker = workers.by_name(name)?;
-            let held = workers.lock(&worker)?;
-            (worker, held)
-        }
-        None => workers.lock_new()?,
+    let (worker, held) = match &args.common.name {
+        Some(name) => workers.reserve(name)?,
+        None => workers.reserve_new()?,
     };
     workers.refuse_if_killed(started)?;
-    check_name_free(&worker)?;
     check_window_free(&worker)?;
     if args.worktree {
         warn_uncommitted(project, &spec);
@@ -158,8 +153,7 @@ impl SpawnAttempt<'_> {
 
     fn commit(&mut self) {
         if let Some(previous_files) = self.previous_files.take() {
-            self.worker.repair_invalid(&previous_files);
-            let _ = std::fs::remove_dir_all(previous_files);
+            self.worker.discard(&previous_files);
         }
     }
 }
@@ -177,29 +171,6 @@ fn arguments(name: &str) -> Result<Vec<String>, Error> {
         args.insert(end, format!("--name={name}"));
     }
     Ok(args)
-}
-
-/// The name of a paused or running worker stays taken, even if its process is gone.
-fn check_name_free(worker: &Worker) -> Result<(), Error> {
-    let name = &worker.name;
-    let taken = |how: &str| {
-        Error::failed(format!("worker '{name}' already exists ({how})"))
-            .hint(format!("choose another name, or end it first: ralph kill {name}"))
-    };
-    match worker.load_state() {
-        _ if worker.is_alive() => Err(taken("running")),
-        StoredState::State(state) if !state.status.has_ended() => {
-            let error = taken(state.status.as_str());
-            Err(error.hint(format!("its process is gone; ralph resume {name} starts it again")))
-        }
-        StoredState::Invalid(why) => {
-            let path = worker.state_path();
-            let path = path.display();
-            warn(&format!("cannot understand {path}: {why}; it is kept as {path}.broken"));
-            Ok(())
-        }
-        _ => Ok(()),
-    }
 }
 
 /// A window may contain the loop of a worker whose files were removed. The window of a worker that
