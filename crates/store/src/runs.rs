@@ -68,7 +68,21 @@ pub struct RunDir {
     pub path: PathBuf,
 }
 
+/// The characters at the end of a run id that select the run.
+const SUFFIX: usize = 4;
+
+/// Whether a text can be part of a run id.
+pub fn is_id_part(text: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_digit() || matches!(c, 'a'..='f' | '-');
+    !text.is_empty() && text.chars().all(is_part)
+}
+
 impl RunDir {
+    /// Whether the text is the run's id, the beginning of it, or its last four characters.
+    pub fn is_selected_by(&self, text: &str) -> bool {
+        self.id.starts_with(text) || text.len() == SUFFIX && self.id.ends_with(text)
+    }
+
     pub fn journal(&self) -> PathBuf {
         self.path.join("events.jsonl")
     }

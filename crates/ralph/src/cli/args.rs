@@ -174,6 +174,21 @@ pub enum OutputMode {
     Plain,
 }
 
+/// Where a loop runs.
+#[derive(Debug, Default, Args)]
+pub struct PlaceArgs {
+    /// Run in the background, in a tmux window; with a name, the same as --background --name NAME.
+    #[arg(
+        long,
+        value_name = "NAME",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "",
+        conflicts_with_all = ["dry_run", "print_prompt"]
+    )]
+    pub background: Option<String>,
+}
+
 /// What a run may use up, all its iterations together.
 #[derive(Debug, Default, Args)]
 pub struct BudgetArgs {
@@ -198,6 +213,16 @@ impl BudgetArgs {
             duration_ms: self
                 .max_time
                 .map(|time| u64::try_from(time.get().as_millis()).unwrap_or(u64::MAX)),
+        }
+    }
+}
+
+impl From<Budget> for BudgetArgs {
+    fn from(budget: Budget) -> BudgetArgs {
+        BudgetArgs {
+            max_cost: budget.cost_usd,
+            max_tokens: budget.tokens,
+            max_time: budget.duration_ms.map(Duration::from_millis),
         }
     }
 }

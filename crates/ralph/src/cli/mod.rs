@@ -19,6 +19,7 @@ use ralph_report::style::Capabilities;
 use ralph_store::home;
 
 use self::args::{LoopArgs, ProjectArgs};
+use crate::commands::prompt::AdHocArgs;
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -190,6 +191,48 @@ pub enum CliCommand {
     Man(crate::commands::man::ManArgs),
 }
 
+/// `--background` of a loop command.
+struct BackgroundPlace<'a> {
+    name: Option<&'a str>,
+    has_settings: bool,
+}
+
+impl CliCommand {
+    /// The arguments of a command that loops.
+    pub(crate) fn loop_args_mut(&mut self) -> Option<&mut LoopArgs> {
+        Some(match self {
+            CliCommand::Run(args) => &mut args.common,
+            CliCommand::Plan(args) | CliCommand::Build(args) => &mut args.common,
+            CliCommand::Prompt(args) => &mut args.mode.common,
+            CliCommand::Work(args) => &mut args.common,
+            CliCommand::Spawn(args) => &mut args.common,
+            _ => return None,
+        })
+    }
+
+    fn background(&self) -> Result<Option<BackgroundPlace<'_>>, Error> {
+        let (place, common, file) = match self {
+            CliCommand::Run(args) => (&args.place, &args.common, &args.prompt.prompt_file),
+            CliCommand::Plan(args) | CliCommand::Build(args) => {
+                (&args.place, &args.common, &args.prompt.prompt_file)
+            }
+            CliCommand::Prompt(args) => {
+                let AdHocArgs { file, mode } = &**args;
+                let file = if file.is_some() { file } else { &mode.prompt.prompt_file };
+                (&mode.place, &mode.common, file)
+            }
+            CliCommand::Work(args) => (&args.at, &args.common, &args.prompt.prompt_file),
+            _ => return Ok(None),
+        };
+        let Some(name) = place.background.as_deref() else { return Ok(None) };
+        if let Some(path) = file {
+            crate::launch::prompt::refuse_device(path)?;
+        }
+        let name = if name.is_empty() { common.name.as_deref() } else { Some(name) };
+        Ok(Some(BackgroundPlace { name, has_settings: common.settings.is_some() }))
+    }
+}
+
 pub fn definition() -> clap::Command {
     Cli::command()
 }
@@ -254,11 +297,15 @@ fn print_parse_error(err: &clap::Error) -> u8 {
     u8::try_from(err.exit_code()).unwrap_or(exit_code::USAGE)
 }
 
-fn dispatch(mut cli: Cli) -> Result<u8, Error> {
+pub(crate) fn dispatch(mut cli: Cli) -> Result<u8, Error> {
     ralph_process::trust::declare_lazily(crate::project_dir::known_agent_dirs);
     crate::project_dir::resolve_paths_from_project(&cli.project, &mut cli.command);
     let project = || crate::project_dir::open_project(&cli.project);
     let own = || crate::project_dir::require_project(&cli.project, false);
+    if let Some(place) = cli.command.background()? {
+        let project = crate::project_dir::require_project(&cli.project, place.has_settings)?;
+        return crate::commands::worker::start_in_background(&project, place.name);
+    }
     let for_loop = |args: &LoopArgs| {
         crate::project_dir::require_project(&cli.project, args.settings.is_some())
     };
@@ -287,7 +334,7 @@ fn dispatch(mut cli: Cli) -> Result<u8, Error> {
         CliCommand::Send(args) => crate::commands::worker::send(&args),
         CliCommand::Rm(args) => crate::commands::worker::rm(&args),
         CliCommand::Template(args) => crate::commands::worker::template(project()?.root(), &args),
-        CliCommand::WorkerLoop(args) => crate::commands::worker::run_loop(&args.name),
+        CliCommand::WorkerLoop(args) => crate::executors::local::run_in_window(&args.name),
         CliCommand::Init => crate::commands::init::init(&project()?),
         CliCommand::Settings(args) => crate::commands::settings::settings(&cli.project, args),
         CliCommand::Runs(args) => crate::commands::runs::runs(&own()?, &args),

@@ -121,25 +121,25 @@ pub fn replay(
     Ok(0)
 }
 
-/// Finds a run by id or worker name, in this project or in a worker's, and returns its project.
+/// Finds a run by name or id, here or elsewhere on this machine, and returns its project.
 pub(super) fn locate_run(
     own: impl FnOnce() -> Result<Project, Error>,
     wanted: Option<&str>,
 ) -> Result<(Project, RunDir), Error> {
-    let run = wanted.filter(|name| is_run_id_like(name));
-    let name = wanted.filter(|_| run.is_none());
-    if let Some(worker) = name.and_then(|name| Workers::open_user_dir().ok()?.find(name).ok()) {
-        let no_run_error =
-            || Error::failed(format!("worker '{}' has not done anything yet", worker.name));
-        return worker.run().ok_or_else(no_run_error);
+    let workers = Workers::open_user_dir();
+    let named = |name| workers.as_ref().ok()?.by_name(name).ok().filter(|it| it.path.is_dir());
+    if let Some(worker) = wanted.and_then(named) {
+        return worker.run().ok_or_else(|| {
+            Error::failed(format!("worker '{}' has not done anything yet", worker.name))
+        });
     }
     let found = own().and_then(|project| {
         let dir = find_run(list_runs(&project)?, wanted)?;
         Ok((project, dir))
     });
     found.or_else(|err| {
-        let of_worker = |run| Workers::open_user_dir().ok()?.find_by_run(run)?.0.run();
-        run.and_then(of_worker).ok_or(err)
+        let elsewhere = |run| workers.as_ref().ok()?.find_by_run(run).ok()??.run();
+        wanted.and_then(elsewhere).ok_or(err)
     })
 }
 
@@ -152,11 +152,6 @@ pub(super) fn read_journal(dir: &RunDir) -> Result<Entries<File>, Error> {
         let copy = copy.and_then(|copy| runs::read_journal(&copy).ok());
         copy.ok_or_else(|| Error::input(format!("cannot read {}: {err}", path.display())))
     })
-}
-
-pub(super) fn is_run_id_like(name: &str) -> bool {
-    name.starts_with(|c: char| c.is_ascii_digit())
-        && name.chars().all(|c| c.is_ascii_hexdigit() || c == '-')
 }
 
 pub(super) fn find_run(all: Vec<RunDir>, wanted: Option<&str>) -> Result<RunDir, Error> {
@@ -178,7 +173,7 @@ pub(super) fn no_runs_error() -> Error {
 }
 
 pub(super) fn find_by_prefix(all: Vec<RunDir>, prefix: &str) -> Result<RunDir, Error> {
-    let mut matches = all.into_iter().filter(|run| run.id.starts_with(prefix));
+    let mut matches = all.into_iter().filter(|run| run.is_selected_by(prefix));
     match (matches.next(), matches.next()) {
         (Some(run), None) => Ok(run),
         (None, _) => {

@@ -42,13 +42,9 @@ impl NameReservation {
                 .map_err(|error| Error { kind: ErrorKind::Input, ..error })
                 .map(Some)?,
             None => {
-                let resumed = args.resume.as_ref();
-                let dir = resumed.map(|resume| run.plan.project.runs_dir().join(&resume.run));
-                let before = match dir.map(|dir| read_state(&dir.join("state.json"))) {
-                    Some(StoredState::State(state)) => Some(state.worker_name),
-                    _ => None,
-                };
-                workers.reserve_default(before.as_deref(), run.plan.project.root()).ok()
+                let root = run.plan.project.root();
+                let resumed = args.resume.as_ref().map(|resume| resume.run.as_str());
+                workers.reserve_default(root, resumed).ok()
             }
         };
         Ok(reserved.map(|(worker, lock)| NameReservation::Own(worker, lock)))

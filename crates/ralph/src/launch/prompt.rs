@@ -33,6 +33,17 @@ pub(crate) fn prompt_source_or_empty(
     }
 }
 
+/// Refuses a prompt file that only the process that was started with it can read.
+pub(crate) fn refuse_device(path: &Path) -> Result<(), Error> {
+    if path != Path::new("-") && !path.starts_with("/dev") && !path.starts_with("/proc") {
+        return Ok(());
+    }
+    let message = format!("a worker cannot read its prompt from {}", path.display());
+    Err(Error::failed(message)
+        .hint("it is read anew in each iteration, by a loop that nobody types for")
+        .hint("write it to a file: -f PROMPT.md"))
+}
+
 /// `-` is standard input.
 pub(crate) fn prompt_file(path: &Path, run: &LoopArgs) -> Result<PromptSource, Error> {
     prompt_file_or_empty(path, run, false)

@@ -8,11 +8,13 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
+use super::watch::{POLL_INTERVAL, WatchResult, WorkerWatcher};
 use super::worktree::Worktree;
 use crate::cli::warn;
 use ralph_engine::rules::Budget;
-use ralph_events::error::Error;
+use ralph_events::error::{Error, ErrorKind};
 use ralph_events::run_state::RunState;
+use ralph_process::{self as process, Interrupts};
 use ralph_report::worker_lines::{WorkerState, WorkerTracker, is_valid_name};
 use ralph_store::home::ralph_home;
 use ralph_store::journal_copies;
@@ -27,6 +29,9 @@ use ralph_store::save::{save_privately, save_without_sync};
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// The wait for processes that only check whether the loop is alive.
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long a run that is asked to end may take before it is killed.
+const KILL_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Enough for two states and the start of a log.
 const RESERVE_BYTES: usize = 32 * 1024;
@@ -88,12 +93,35 @@ impl Workers {
             .hint("letters, digits, - and _, at most 64 of them, and a letter or a digit first"))
     }
 
-    pub fn find(&self, name: &str) -> Result<Worker, Error> {
-        let worker = self.by_name(name)?;
+    /// Finds the last run with this name, or the one that this part of a run id selects.
+    pub fn find(&self, wanted: &str) -> Result<Worker, Error> {
+        let worker = self.by_name(wanted)?;
         if worker.path.is_dir() {
             return Ok(worker);
         }
-        Err(Error::failed(format!("worker '{name}' not found")).hint("`ralph ls` lists them"))
+        self.find_by_run(wanted)?.ok_or_else(|| {
+            Error::failed(format!("worker '{wanted}' not found")).hint("`ralph ls` lists them")
+        })
+    }
+
+    /// Finds a run by its id, the unique beginning of it, or its last four characters. A living run
+    /// wins over those that are not.
+    pub fn find_by_run(&self, wanted: &str) -> Result<Option<Worker>, Error> {
+        if !runs::is_id_part(wanted) {
+            return Ok(None);
+        }
+        let mut found = self.all()?;
+        found.retain(|worker| worker.run().is_some_and(|(_, run)| run.is_selected_by(wanted)));
+        if found.len() > 1 && found.iter().any(Worker::is_alive) {
+            found.retain(Worker::is_alive);
+        }
+        match found.as_slice() {
+            [first, second, ..] => Err(Error::failed(format!(
+                "{wanted:?} is part of several runs: {}, {}, …",
+                first.name, second.name
+            ))),
+            _ => Ok(found.pop()),
+        }
     }
 
     pub fn all(&self) -> Result<Vec<Worker>, Error> {
@@ -108,18 +136,6 @@ impl Workers {
             .collect();
         workers.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         Ok(workers)
-    }
-
-    pub fn find_by_run(&self, prefix: &str) -> Option<(Worker, RunDir)> {
-        let runs = self.all().ok()?.into_iter().filter_map(|worker| {
-            let (_, run) = worker.run()?;
-            Some((worker, run))
-        });
-        let mut found = runs.filter(|(_, run)| run.id.starts_with(prefix));
-        match (found.next(), found.next()) {
-            (Some(it), None) => Some(it),
-            _ => None,
-        }
     }
 
     /// Workers that other commands have locked, including those that are being spawned and have no
@@ -207,22 +223,24 @@ impl Workers {
         self.reserve_first(names, |worker| !worker.path.exists())
     }
 
-    /// Locks a name for a run in the foreground: the one that it had before, or that of its
-    /// directory, with a number if need be. Leaves the names of background runs alone.
+    /// Locks a name for a run in the foreground: the one that it had before it was resumed, or that
+    /// of its directory, with a number if need be. Leaves other background runs alone.
     pub fn reserve_default(
         &self,
-        before: Option<&str>,
         directory: &Path,
+        resumed: Option<&str>,
     ) -> Result<(Worker, WorkerLock), Error> {
+        let is_own = |worker: &Worker| {
+            worker.last_run().is_some_and(|(_, run)| resumed == Some(run.id.as_str()))
+        };
+        let before = resumed.and_then(|_| self.all().ok()?.into_iter().find(is_own));
         let base = default_name(directory);
         let numbered = (2_u32..).map(|number| format!("{base}-{number}"));
-        let names = before.map(str::to_owned).into_iter().chain([base.clone()]).chain(numbered);
-        self.reserve_first(names, |worker| {
-            let is_past = || match worker.load_state() {
-                StoredState::State(state) => state.foreground,
-                StoredState::Missing | StoredState::Invalid(_) => false,
-            };
-            !worker.path.exists() || !worker.is_alive() && is_past()
+        let names = before.map(|worker| worker.name).into_iter().chain([base.clone()]);
+        self.reserve_first(names.chain(numbered), |worker| {
+            let is_past =
+                || matches!(worker.load_state(), StoredState::State(state) if state.foreground);
+            !worker.path.exists() || !worker.is_alive() && (is_past() || is_own(worker))
         })
     }
 
@@ -539,23 +557,80 @@ impl Worker {
         let _ = std::fs::remove_file(self.reserve_path());
     }
 
-    pub fn save_failure(&self, error: &Error) {
+    /// For a process that waits for the start: no run began, for this reason or because there was
+    /// nothing to do.
+    pub fn save_early_end(&self, end: &Result<u8, Error>) {
         self.release();
-        let text = serde_json::json!({"message": error.message, "hints": error.hints,
-                                      "exit_code": error.exit_code()});
+        let text = match end {
+            Ok(code) => serde_json::json!({"exit_code": code}),
+            Err(error) => serde_json::json!({"message": error.message, "hints": error.hints,
+                                             "exit_code": error.exit_code()}),
+        };
         let _ = save_without_sync(&self.failure_path(), text.to_string().as_bytes());
     }
 
-    pub fn take_failure(&self) -> Option<Error> {
+    pub fn take_early_end(&self) -> Option<Result<u8, Error>> {
         let path = self.failure_path();
         let text = std::fs::read(&path).ok()?;
         let _ = std::fs::remove_file(&path);
-        let failure: serde_json::Value = serde_json::from_slice(&text).ok()?;
-        let message = failure["message"].as_str()?;
+        let end: serde_json::Value = serde_json::from_slice(&text).ok()?;
+        let Some(message) = end["message"].as_str() else {
+            return Some(Ok(u8::try_from(end["exit_code"].as_u64()?).ok()?));
+        };
         let error =
-            if failure["exit_code"] == 2 { Error::input(message) } else { Error::failed(message) };
-        let hints = failure["hints"].as_array().into_iter().flatten().filter_map(|it| it.as_str());
-        Some(hints.fold(error, Error::hint))
+            if end["exit_code"] == 2 { Error::input(message) } else { Error::failed(message) };
+        let hints = end["hints"].as_array().into_iter().flatten().filter_map(|it| it.as_str());
+        Some(Err(hints.fold(error, Error::hint)))
+    }
+
+    /// Waits for the end of the run, and returns its exit code and last line. Interrupts end only
+    /// the wait.
+    pub fn wait_for_end(
+        &self,
+        interrupts: Option<Interrupts>,
+    ) -> Result<(u8, Option<String>), Error> {
+        let name = &self.name;
+        let mut watch = WorkerWatcher::new(self).with_interrupts(interrupts);
+        let ended = watch.wait_for(None, POLL_INTERVAL, || {
+            // Asked first: the final state is still read.
+            let alive = self.is_alive();
+            let state = match self.state() {
+                Ok(state) => state,
+                Err(error) => return Some(Err(error)),
+            };
+            if state.status.has_ended() && !alive {
+                return Some(Ok((state.exit_code.unwrap_or(1), state.last_event)));
+            }
+            (!alive).then(|| {
+                let status = state.status.as_str();
+                Err(Error::failed(format!("worker '{name}' is {status}, and its process is gone"))
+                    .hint(format!("ralph resume {name} starts it again")))
+            })
+        });
+        match ended {
+            WatchResult::Found(ended) => ended,
+            WatchResult::Nothing | WatchResult::Interrupted => {
+                let message = format!("not waiting for worker '{name}' any more");
+                Err(Error::new(ErrorKind::Interrupted, message)
+                    .hint(format!("it goes on: ralph status {name}, ralph kill {name}")))
+            }
+        }
+    }
+
+    /// Waits for a loop that was asked to end, then kills it. Returns whether it is gone.
+    pub fn wait_or_kill(&self) -> bool {
+        let mut watch = WorkerWatcher::new(self);
+        let gone = || (!self.is_alive()).then_some(());
+        if watch.wait_for_within(KILL_TIMEOUT, gone).is_some() {
+            return true;
+        }
+        // It holds its lock, so the pid is still its own.
+        if let StoredState::State(state) = self.load_state()
+            && let Some(pid) = state.pid
+        {
+            process::kill(pid);
+        }
+        watch.wait_for_within(LOCK_TIMEOUT, gone).is_some()
     }
 }
 
@@ -623,7 +698,11 @@ fn nanoseconds(time: SystemTime) -> u128 {
     time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos())
 }
 
-pub(super) fn store_error(path: &Path, err: &io::Error) -> Error {
+pub fn worker_files_error(worker: &Worker, err: &io::Error) -> Error {
+    store_error(&worker.path, err)
+}
+
+fn store_error(path: &Path, err: &io::Error) -> Error {
     Error::failed(format!("cannot use {}: {err}", path.display()))
         .hint("ralph keeps its workers there; RALPH_HOME names another place")
 }

@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use super::{RmArgs, WorkerSelection, spawn, warn, worker_files_error};
-use crate::executors::tmux::Tmux;
+use super::{RmArgs, WorkerSelection, warn, worker_files_error};
+use crate::executors::executor_of;
 use crate::workers::selection::for_each_worker;
 use crate::workers::store::{LaunchRecord, StoredState, Worker, Workers};
 use crate::workers::watch::WorkerWatcher;
@@ -23,8 +23,6 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// For a loop that may have nothing to answer.
 const OPTIONAL_REQUEST_TIMEOUT: Duration = Duration::from_millis(300);
-
-const KILL_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long `kill --all` waits for a command that is spawning or resuming a worker.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -75,6 +73,8 @@ pub fn resume(selection: &WorkerSelection, limits: NewLimits) -> Result<u8, Erro
     let started = SystemTime::now();
     let workers = Workers::open_user_dir()?;
     let is_resumable = |worker: &Worker| match worker.load_state() {
+        // A run of a terminal that has ended needs one again.
+        StoredState::State(state) if state.foreground && !worker.is_alive() => false,
         StoredState::State(state) => can_resume(&state, worker.is_alive()),
         // May be rebuilt from the journal.
         StoredState::Invalid(_) => !worker.is_alive(),
@@ -137,7 +137,7 @@ fn resume_one(
         }
     }
     // Just ended, and about to exit.
-    let alive = alive && !(state.status.has_ended() && wait_or_kill(worker));
+    let alive = alive && !(state.status.has_ended() && worker.wait_or_kill());
     if alive && !can_resume(&state, alive) || state.is_complete() {
         warn(&format!("worker '{name}' is not paused"));
         return Ok(());
@@ -229,7 +229,7 @@ fn send_request(
     is_confirmed: impl Fn(&WorkerState) -> bool,
 ) -> Result<(), Error> {
     let mut watch = WorkerWatcher::new(worker);
-    worker.send_request(request).map_err(|err| worker_files_error(worker, &err))?;
+    executor_of(worker).request(worker, request).map_err(|err| worker_files_error(worker, &err))?;
     let answer = watch.wait_for_within(REQUEST_TIMEOUT, || match worker.load_state() {
         StoredState::State(state) if is_confirmed(&state) => Some(true),
         _ => (!worker.is_alive()).then_some(false),
@@ -267,7 +267,7 @@ fn restart(worker: &Worker, state: WorkerState, budget: Budget) -> Result<(), Er
     if launch != before {
         worker.save_launch(&launch).map_err(|err| worker_files_error(worker, &err))?;
     }
-    let opened = spawn::open_window(worker, None, |state| state.pid.is_some());
+    let opened = executor_of(worker).start(worker, None);
     if opened.is_err() && launch != before {
         // The worker did not start with the new budget. The first error is the one to report.
         let _ = worker.save_launch(&before);
@@ -294,10 +294,7 @@ fn kill_leftovers(worker: &Worker, state: &WorkerState) {
     if let Some(run) = &state.run_id {
         process::kill_by_env(env_names::RUN_ID, run, GRACE_MS);
     }
-    let tmux = Tmux::new(|name| std::env::var_os(name));
-    if let Some(window) = tmux.find(&worker.name) {
-        tmux.close(&window);
-    }
+    executor_of(worker).close(worker);
 }
 
 pub fn kill(selection: &WorkerSelection) -> Result<u8, Error> {
@@ -378,7 +375,7 @@ fn kill_one(worker: &Worker, asked: bool) -> Result<(), Error> {
         return Ok(());
     }
     worker.send_request(&Request::Stop).map_err(|err| worker_files_error(worker, &err))?;
-    if !wait_or_kill(worker) {
+    if !worker.wait_or_kill() {
         return Err(Error::failed(format!("the loop of worker '{name}' cannot be ended"))
             .hint(format!("ralph attach {name} shows its window")));
     }
@@ -390,22 +387,6 @@ fn kill_one(worker: &Worker, asked: bool) -> Result<(), Error> {
         kill_leftovers(worker, &state);
     }
     crate::cli::print(&format!("killed {name}\n")).map(drop)
-}
-
-/// Waits for a loop that was asked to end, then kills it. Returns whether it is gone.
-pub(super) fn wait_or_kill(worker: &Worker) -> bool {
-    let mut watch = WorkerWatcher::new(worker);
-    let gone = || (!worker.is_alive()).then_some(());
-    if watch.wait_for_within(KILL_TIMEOUT, gone).is_some() {
-        return true;
-    }
-    // It holds its lock, so the pid is still its own.
-    if let StoredState::State(state) = worker.load_state()
-        && let Some(pid) = state.pid
-    {
-        process::kill(pid);
-    }
-    watch.wait_for_within(REQUEST_TIMEOUT, gone).is_some()
 }
 
 pub fn rm(args: &RmArgs) -> Result<u8, Error> {
@@ -420,14 +401,17 @@ pub fn rm(args: &RmArgs) -> Result<u8, Error> {
 fn remove(worker: &Worker, args: &RmArgs) -> Result<(), Error> {
     let name = &worker.name;
     let status = match worker.load_state() {
-        StoredState::State(state) if !state.status.has_ended() => Some(state.status.as_str()),
+        // One of a terminal can be resumed without its record.
+        StoredState::State(state) if !state.status.has_ended() && !state.foreground => {
+            Some(state.status.as_str())
+        }
         _ => worker.is_alive().then_some("running"),
     };
     if let Some(status) = status {
         return Err(Error::failed(format!("worker '{name}' is {status}"))
             .hint(format!("end it first: ralph kill {name}")));
     }
-    if let Some(worktree) = worker.launch().ok().and_then(|launch| launch.worktree) {
+    if let Some(worktree) = executor_of(worker).collect(worker) {
         let path = worktree.path.display();
         if args.worktree {
             let branch = &worktree.branch;

@@ -20,11 +20,11 @@ pub use control::{NewLimits, kill, pause, resume, rm};
 pub use list::{ls, status};
 pub use logs::{attach, logs, send, wait};
 pub use run_loop::run_loop;
-pub use spawn::spawn;
+pub use spawn::{spawn, start_in_background};
 pub use template::template;
 
 use crate::cli::warn;
-use ralph_events::error::Error;
+use crate::workers::store::worker_files_error;
 use ralph_events::exit_code;
 
 use crate::launch::Defaults;
@@ -49,9 +49,4 @@ const INTERACTIVE_DEFAULTS: Defaults = Defaults { inactivity_ms: Some(60_000), .
 
 fn defaults(args: &SpawnArgs) -> &'static Defaults {
     if args.interactive { &INTERACTIVE_DEFAULTS } else { &DEFAULTS }
-}
-
-fn worker_files_error(worker: &crate::workers::store::Worker, err: &std::io::Error) -> Error {
-    Error::failed(format!("cannot use {}: {err}", worker.path.display()))
-        .hint("ralph keeps its workers there; RALPH_HOME names another place")
 }

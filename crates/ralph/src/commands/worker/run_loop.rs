@@ -1,56 +1,19 @@
-//! A worker's loop: the command that its window runs.
-
-use std::ffi::OsString;
-
-use clap::Parser;
+//! The loop of `ralph spawn`, in its window.
 
 use super::{SpawnArgs, defaults};
 use crate::cli::{Cli, CliCommand};
 use crate::launch::{self, LaunchPlan, NamedRun, prompt, rules};
 use crate::project_dir;
 use crate::recover::recover_worktree;
-use crate::workers::store::{StoredState, Worker, Workers};
+use crate::workers::store::{LaunchRecord, StoredState, Worker};
 use ralph_driver::resume::ResumeState;
 use ralph_driver::run_spec::RunSpec;
 use ralph_engine::completion::CompletionRule;
 use ralph_events::error::Error;
 use ralph_events::run_state::{Pending, ResumePoint};
-use ralph_process as process;
 use ralph_report::worker_lines::{WorkerState, WorkerStatus};
 use ralph_store::project::Project;
 use ralph_store::runs::RunDir;
-
-/// These describe the window's terminal, not the spawner's.
-const WINDOW_VARIABLES: [&str; 6] =
-    ["TERM", "TERM_PROGRAM", "TERM_PROGRAM_VERSION", "TMUX", "TMUX_PANE", "COLORTERM"];
-
-/// Saves a failure for the process that waits for the start.
-pub fn run_loop(name: &str) -> Result<u8, Error> {
-    let worker = Workers::open_user_dir()?.find(name)?;
-    exec_with_spawner_env(&worker)?;
-    start(&worker).inspect_err(|error| worker.save_failure(error))
-}
-
-/// Restarts itself in the environment that `spawn` saved.
-fn exec_with_spawner_env(worker: &Worker) -> Result<(), Error> {
-    let Some(variables) = worker.take_environment() else { return Ok(()) };
-    let mut env: Vec<(OsString, OsString)> = variables
-        .into_iter()
-        .filter(|(name, _)| !WINDOW_VARIABLES.contains(&name.as_str()))
-        .map(|(name, value)| (name.into(), value.into()))
-        .collect();
-    for name in WINDOW_VARIABLES {
-        env.extend(std::env::var_os(name).map(|value| (name.into(), value)));
-    }
-    let args: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let failed = |err: std::io::Error| {
-        let error = Error::failed(format!("cannot start ralph again: {err}"));
-        worker.save_failure(&error);
-        error
-    };
-    let program = std::env::current_exe().map_err(failed)?;
-    Err(failed(process::exec(&program.into(), &args, Some(env))))
-}
 
 pub(super) fn run_spec(plan: &LaunchPlan<'_>, args: &SpawnArgs) -> Result<RunSpec, Error> {
     // A missing prompt exits with 1 here.
@@ -62,16 +25,7 @@ pub(super) fn run_spec(plan: &LaunchPlan<'_>, args: &SpawnArgs) -> Result<RunSpe
     Ok(spec)
 }
 
-fn start(worker: &Worker) -> Result<u8, Error> {
-    let launch = worker.launch()?;
-    project_dir::refuse_link_out(&launch.directory)?;
-    std::env::set_current_dir(&launch.directory).map_err(|err| {
-        let path = launch.directory.display();
-        Error::failed(format!("cannot enter the directory {path}: {err}"))
-            .hint("restore it, or spawn the worker again from another directory")
-    })?;
-    let mut parsed = Cli::try_parse_from(&launch.args)
-        .map_err(|err| Error::failed(format!("{}: {err}", worker.name)))?;
+pub fn run_loop(worker: &Worker, launch: LaunchRecord, mut parsed: Cli) -> Result<u8, Error> {
     project_dir::resolve_paths_from_project(&parsed.project, &mut parsed.command);
     let CliCommand::Spawn(mut args) = parsed.command else {
         return Err(Error::failed(format!("worker '{}' was not spawned", worker.name)));

@@ -2,30 +2,22 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
 use super::{SpawnArgs, defaults, run_loop, warn, worker_files_error};
-use crate::executors::tmux::{SESSION_NAME, Tmux, TmuxWindow};
+use crate::executors::tmux::{SESSION_NAME, TmuxExecutor, check_window_free};
+use crate::executors::{Executor, Start};
 use crate::launch::{self, LaunchPlan};
 use crate::recover::{Recovery, recover};
 use crate::workers::store::{LaunchRecord, StoredState, Worker, Workers};
-use crate::workers::watch::{WatchResult, WorkerWatcher};
 use crate::workers::worktree::Worktree;
 use ralph_driver::run_spec::{PromptSource, RunSpec};
 use ralph_events::error::{Error, ErrorKind};
 use ralph_git as git;
 use ralph_process::Interrupts;
-use ralph_report::worker_lines::{WorkerState, WorkerStatus};
-use ralph_store::lock;
 use ralph_store::project::Project;
 
 const MANY_ITERATIONS: u32 = 50;
-
-const START_TIMEOUT: Duration = Duration::from_secs(30);
-
-const WINDOW_CHECK_INTERVAL: Duration = Duration::from_millis(500);
-
-const WINDOW_CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Leaves nothing behind on an error.
 pub fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, Error> {
@@ -38,13 +30,8 @@ pub fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, Error> {
     if args.prompt.prompt_file.is_none() && args.prompt.prompt.is_none() {
         return Err(required("--prompt-file"));
     }
-    if let Some(path) = &args.prompt.prompt_file
-        && (path == Path::new("-") || path.starts_with("/dev") || path.starts_with("/proc"))
-    {
-        let message = format!("a worker cannot read its prompt from {}", path.display());
-        return Err(Error::failed(message)
-            .hint("it is read anew in each iteration, by a loop that nobody types for")
-            .hint("write it to a file: -f PROMPT.md"));
+    if let Some(path) = &args.prompt.prompt_file {
+        launch::prompt::refuse_device(path)?;
     }
     let Some(max_iterations) = args.common.max_iterations else {
         return Err(required("--max-iterations"));
@@ -85,21 +72,16 @@ pub fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, Error> {
     // From here on there is something to undo. If signals cannot be caught, they kill this process
     // as usual.
     let interrupts = Interrupts::install().ok();
-    let mut attempt = SpawnAttempt { worker: &worker, launch, previous_files: None, interrupts };
+    let attempt = SpawnAttempt { worker: &worker, launch, previous_files: None, interrupts };
     let branch = args.worktree.then_some(args.branch.as_deref());
-    let state = match attempt.run(project, branch, &plan.settings.settings.worker.copy) {
-        Ok(state) => state,
-        Err(error) => {
-            attempt.undo();
-            return Err(error);
-        }
+    let max_iterations = match attempt.run(project, branch, &plan.settings.settings.worker.copy)? {
+        Start::Begun(state) => state.max_iterations,
+        Start::Ended(code) => return Ok(code),
     };
-    attempt.commit();
     let name = &worker.name;
     // Always iteration 1, even if a quick loop is already further.
     crate::cli::print(&format!(
-        "spawned {name} (tmux: {SESSION_NAME}:{name}) [ralph mode: iteration 1/{}]\n",
-        state.max_iterations
+        "spawned {name} (tmux: {SESSION_NAME}:{name}) [ralph mode: iteration 1/{max_iterations}]\n"
     ))?;
     drop(held);
     if args.wait { super::logs::wait_for(&worker, interrupts) } else { Ok(0) }
@@ -117,11 +99,26 @@ struct SpawnAttempt<'a> {
 impl SpawnAttempt<'_> {
     /// `Some(None)` makes a worktree with a new branch.
     fn run(
+        mut self,
+        project: &Project,
+        branch: Option<Option<&str>>,
+        copy: &[String],
+    ) -> Result<Start, Error> {
+        let started = self.start(project, branch, copy);
+        match (&started, self.previous_files.take()) {
+            (Ok(Start::Begun(_)), Some(previous_files)) => self.worker.discard(&previous_files),
+            (Ok(Start::Begun(_)), None) => {}
+            (Ok(Start::Ended(_)) | Err(_), previous_files) => self.undo(previous_files),
+        }
+        started
+    }
+
+    fn start(
         &mut self,
         project: &Project,
         branch: Option<Option<&str>>,
         copy: &[String],
-    ) -> Result<WorkerState, Error> {
+    ) -> Result<Start, Error> {
         let worker = self.worker;
         self.previous_files = worker.archive().map_err(|err| worker_files_error(worker, &err))?;
         if let Some(branch) = branch {
@@ -136,11 +133,11 @@ impl SpawnAttempt<'_> {
             .create()
             .and_then(|()| worker.save_launch(&self.launch))
             .map_err(|err| worker_files_error(worker, &err))?;
-        open_window(worker, self.interrupts, |_| true)
+        TmuxExecutor.start(worker, self.interrupts)
     }
 
-    fn undo(self) {
-        let SpawnAttempt { worker, launch, previous_files, .. } = self;
+    fn undo(self, previous_files: Option<PathBuf>) {
+        let SpawnAttempt { worker, launch, .. } = self;
         // Report only the first error.
         let _ = worker.remove();
         if let Some(worktree) = launch.worktree {
@@ -150,10 +147,33 @@ impl SpawnAttempt<'_> {
             let _ = std::fs::rename(previous_files, &worker.path);
         }
     }
+}
 
-    fn commit(&mut self) {
-        if let Some(previous_files) = self.previous_files.take() {
-            self.worker.discard(&previous_files);
+/// `--background`: has a window run the same command.
+pub fn start_in_background(project: &Project, name: Option<&str>) -> Result<u8, Error> {
+    let started = SystemTime::now();
+    let workers = Workers::open_user_dir()?;
+    let (worker, _held) = match name {
+        Some(name) => workers.reserve(name)?,
+        None => workers.reserve_default(project.root(), None)?,
+    };
+    workers.refuse_if_killed(started)?;
+    check_window_free(&worker)?;
+    let launch = LaunchRecord {
+        args: arguments(&worker.name)?,
+        directory: std::env::current_dir().unwrap_or_else(|_| project.root().to_owned()),
+        ..LaunchRecord::default()
+    };
+    let interrupts = Interrupts::install().ok();
+    let attempt = SpawnAttempt { worker: &worker, launch, previous_files: None, interrupts };
+    let name = &worker.name;
+    match attempt.run(project, None, &[])? {
+        Start::Begun(_) => crate::cli::print(&format!(
+            "started {name} (tmux: {SESSION_NAME}:{name}); ralph logs -f {name} shows what it does\n"
+        )),
+        Start::Ended(code) => {
+            warn("no run was started; the same command without --background says why");
+            Ok(code)
         }
     }
 }
@@ -166,31 +186,17 @@ fn arguments(name: &str) -> Result<Vec<String>, Error> {
             .hint("what a worker is started with is kept in a file, as text")
     })?;
     let end = args.iter().position(|arg| arg == "--").unwrap_or(args.len());
+    let mut position = 0;
+    args.retain(|arg| {
+        position += 1;
+        position > end || arg != "--background" && !arg.starts_with("--background=")
+    });
+    let end = args.iter().position(|arg| arg == "--").unwrap_or(args.len());
     let named = args[..end].iter().any(|arg| arg == "--name" || arg.starts_with("--name="));
     if !named {
         args.insert(end, format!("--name={name}"));
     }
     Ok(args)
-}
-
-/// A window may contain the loop of a worker whose files were removed. The window of a worker that
-/// has just ended closes soon.
-fn check_window_free(worker: &Worker) -> Result<(), Error> {
-    let tmux = Tmux::new(|name| std::env::var_os(name));
-    let name = &worker.name;
-    if lock::holds_for(WINDOW_CLOSE_TIMEOUT, || tmux.find(name).is_some()) {
-        return Err(Error::failed(format!("there is a window '{name}' in tmux already"))
-            .hint("the loop of a worker whose files were removed may be in it")
-            .hint(format!("to be rid of it: tmux kill-window -t {SESSION_NAME}:{name}"))
-            .hint("or choose another name"));
-    }
-    if tmux.exits_when_unattached() {
-        warn(
-            "tmux ends, with all workers, while nobody is attached to it: \
-              remove `exit-unattached on` from its configuration",
-        );
-    }
-    Ok(())
 }
 
 fn warn_shared_directory(workers: &Workers, project: &Project) -> Result<(), Error> {
@@ -252,92 +258,4 @@ fn warn_missing_copies(project: &Project, copy: &[String]) {
             ));
         }
     }
-}
-
-/// Waits until the loop has started. `is_new` tells its state from an older one. Closes the window
-/// on failure.
-pub(super) fn open_window(
-    worker: &Worker,
-    interrupts: Option<Interrupts>,
-    is_new: impl Fn(&WorkerState) -> bool,
-) -> Result<WorkerState, Error> {
-    let name = &worker.name;
-    let ralph = std::env::current_exe()
-        .map_err(|err| Error::failed(format!("cannot find ralph itself: {err}")))?;
-    worker.clear_requests();
-    worker.take_failure();
-    let variables: Vec<(String, String)> = std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        .collect();
-    worker
-        .reserve()
-        .and_then(|()| worker.save_environment(&variables))
-        .map_err(|err| worker_files_error(worker, &err))?;
-    let tmux = Tmux::new(|name| std::env::var_os(name));
-    let command = [ralph.into(), "worker-loop".into(), name.into()];
-    let window = tmux.open(name, &command).map_err(|err| {
-        worker.take_environment();
-        worker.release();
-        Error { message: format!("cannot open a window for '{name}': {}", err.message), ..err }
-    })?;
-    wait_for_start(worker, &window, &tmux, interrupts, is_new).inspect_err(|_| {
-        tmux.close(&window);
-        worker.take_environment();
-        worker.release();
-        // The closed window ends the loop: wait until it cannot write any more.
-        super::control::wait_or_kill(worker);
-    })
-}
-
-fn wait_for_start(
-    worker: &Worker,
-    window: &TmuxWindow,
-    tmux: &Tmux,
-    interrupts: Option<Interrupts>,
-    is_new: impl Fn(&WorkerState) -> bool,
-) -> Result<WorkerState, Error> {
-    let name = &worker.name;
-    let (mut last_check, mut gone) = (Instant::now(), false);
-    let mut watch = WorkerWatcher::new(worker).with_interrupts(interrupts);
-    let started = watch.wait_for(Some(START_TIMEOUT), WINDOW_CHECK_INTERVAL, || {
-        if let Some(failure) = worker.take_failure() {
-            let message = format!("the loop of '{name}' did not start: {}", failure.message);
-            return Some(Err(Error { message, ..failure }));
-        }
-        match worker.load_state() {
-            StoredState::State(state)
-                if is_new(&state) && (state.current_iteration > 0 || state.status.has_ended()) =>
-            {
-                return Some(Ok(*state));
-            }
-            _ => {}
-        }
-        if gone {
-            let message = format!("the window of '{name}' closed before its loop began");
-            return Some(Err(Error::failed(message)));
-        }
-        // Every query starts a tmux process, so limit them. Then read the state once more.
-        if last_check.elapsed() >= WINDOW_CHECK_INTERVAL {
-            gone = tmux.windows().iter().all(|it| it.id != window.id);
-            last_check = Instant::now();
-        }
-        None
-    });
-    let state = match started {
-        WatchResult::Found(started) => started?,
-        WatchResult::Nothing => {
-            let seconds = START_TIMEOUT.as_secs();
-            let message = format!("the loop of '{name}' did not begin within {seconds} s");
-            return Err(Error::failed(message));
-        }
-        WatchResult::Interrupted => {
-            let message = format!("interrupted before the loop of '{name}' began");
-            return Err(Error::new(ErrorKind::Interrupted, message));
-        }
-    };
-    if state.status == WorkerStatus::Failed && state.current_iteration == 0 {
-        let why = state.message.unwrap_or_default();
-        return Err(Error::failed(format!("the loop of '{name}' did not start: {why}")));
-    }
-    Ok(state)
 }
