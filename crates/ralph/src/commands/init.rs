@@ -33,7 +33,7 @@ const SCHEMA_FILE: &str = "settings.schema.json";
 
 #[derive(Debug, Clone)]
 struct InitOptions {
-    project_dir: PathBuf,
+    project: Project,
     /// Returns the sandbox that this agent would get in the project.
     sandbox: fn(&Project, &str) -> Option<Backend>,
 }
@@ -52,12 +52,12 @@ pub fn init(project: &Project) -> Result<u8, Error> {
     let mut terminal = TerminalPrompter::new(stdin.as_fd(), io::stdout())
         .map_err(|error| Error::config(format!("the terminal cannot be used: {error}")))?;
     let sandbox = super::sandbox::usable_backend;
-    let options = InitOptions { project_dir: project.root().to_owned(), sandbox };
+    let options = InitOptions { project: project.clone(), sandbox };
     init_with(&options, &mut terminal)
 }
 
 fn init_with(options: &InitOptions, ask: &mut dyn Prompter) -> Result<u8, Error> {
-    let sources = Sources { project_dir: options.project_dir.clone(), ..Sources::default() };
+    let sources = Sources { project_dir: options.project.root().to_owned(), ..Sources::default() };
     let (path, _) = sources.files();
     let name = config::display_name(&path);
     // Fail before the questions, not after.
@@ -72,7 +72,7 @@ fn init_with(options: &InitOptions, ask: &mut dyn Prompter) -> Result<u8, Error>
             config::display_name(directory)
         )));
     }
-    let project = Project::new(options.project_dir.clone());
+    let project = options.project.clone();
     let InitAnswers { document, prompts } =
         match ask_settings(options, &sources, &project, &name, ask) {
             Ok(Some(answers)) => answers,

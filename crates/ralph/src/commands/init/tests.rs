@@ -49,7 +49,8 @@ impl Project {
         let mut script =
             Script { answers: answers.iter().copied().collect(), screen: String::new() };
         let project_dir = self.0.path().to_owned();
-        let options = InitOptions { project_dir, sandbox };
+        let project = ralph_store::project::Project::new(&project_dir, &project_dir.join("home"));
+        let options = InitOptions { project, sandbox };
         let result = init_with(&options, &mut script);
         assert!(script.answers.is_empty(), "left: {:?}", script.answers);
         let dir = format!("{}/", self.0.path().display());
