@@ -117,16 +117,14 @@ impl SandboxSetup {
     fn request<'a>(&'a self, project: &'a Project) -> SandboxRequest<'a> {
         let agent = &self.settings.agent;
         let program = agent.command.as_deref().unwrap_or_default();
-        let adapter = match agent.kind {
-            Some(kind) => kind.as_str(),
-            None => agents::for_command(program).name(),
-        };
+        let named = agent.kind.as_deref().and_then(agents::by_name);
+        let adapter = named.unwrap_or_else(|| agents::for_command(program));
         let path = trust::user_path();
         let found = process::find_program(OsStr::new(program), path.as_deref(), project.root());
         SandboxRequest {
             project: project.root(),
             settings: &self.settings.sandbox,
-            adapter,
+            adapter: adapter.name(),
             agent: found,
             env: &self.env,
         }
