@@ -3,7 +3,7 @@
 use std::io;
 
 use clap::{Args, Subcommand, ValueEnum};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::commands::stories;
 use ralph_events::error::Error;
@@ -345,18 +345,19 @@ fn add(
             }
         }
         let after_all = list.stories.iter().map(|story| story.priority).fold(0.0, f64::max) + 1.0;
-        let mut story = Map::new();
-        story.insert("id".into(), json!(id));
-        story.insert("title".into(), json!(title));
         let description = args.description.as_deref().map(normalize_lines).unwrap_or_default();
-        story.insert("description".into(), json!(description));
-        story.insert("acceptanceCriteria".into(), json!(criteria));
-        story.insert("priority".into(), number(args.priority.unwrap_or(after_all.floor())));
-        story.insert("passes".into(), json!(false));
-        story.insert("notes".into(), json!(""));
-        story.insert("dependsOn".into(), json!(args.depends_on));
+        let mut story = json!({
+            "id": id,
+            "title": title,
+            "description": description,
+            "acceptanceCriteria": criteria,
+            "priority": number(args.priority.unwrap_or(after_all.floor())),
+            "passes": false,
+            "notes": "",
+            "dependsOn": args.depends_on,
+        });
         if !args.replaces.is_empty() {
-            story.insert("replaces".into(), json!(args.replaces));
+            story["replaces"] = json!(args.replaces);
         }
         Ok(edit::add_story(text, &story))
     })?;
