@@ -17,32 +17,25 @@ use ralph_sandbox::hosts::HostAllowList;
 pub(crate) fn find_problems(document: &Value) -> Vec<String> {
     let mut problems = Vec::new();
     check(schema(), document, "", &mut problems);
-    if let Some(flags) = document.pointer("/agent/flags").and_then(Value::as_array) {
-        for (index, flag) in flags.iter().enumerate() {
-            if let Some(Err(problem)) = flag.as_str().map(args::split) {
-                problems.push(format!("agent.flags[{index}]: {problem}"));
+    let mut check_each = |key: &str, check: &dyn Fn(&str) -> Option<String>| {
+        let items = document.pointer(&format!("/{}", key.replace('.', "/")));
+        for (index, item) in items.and_then(Value::as_array).into_iter().flatten().enumerate() {
+            if let Some(problem) = item.as_str().and_then(check) {
+                problems.push(format!("{key}[{index}]: {problem}"));
             }
         }
-    }
-    if let Some(paths) = document.pointer("/scm/paths").and_then(Value::as_array) {
-        if paths.is_empty() {
-            problems.push("scm.paths: must not be empty; [\".\"] is all of the project".to_owned());
-        }
-        for (index, path) in paths.iter().enumerate() {
-            let path = path.as_str().unwrap_or_default();
-            let leads_out = [":/", ":(top", "/"].iter().any(|start| path.starts_with(start))
-                || path.split('/').any(|part| part == "..");
-            if leads_out {
-                problems.push(format!("scm.paths[{index}]: must be a path inside the project"));
-            }
-        }
-    }
-    if let Some(domains) = document.pointer("/sandbox/allowedDomains").and_then(Value::as_array) {
-        for (index, domain) in domains.iter().enumerate() {
-            if let Some(Err(bad)) = domain.as_str().map(|it| HostAllowList::default().add(it)) {
-                problems.push(format!("sandbox.allowedDomains[{index}]: {bad}"));
-            }
-        }
+    };
+    check_each("agent.flags", &|flag| args::split(flag).err());
+    check_each("scm.paths", &|path| {
+        let leads_out = [":/", ":(top", "/"].iter().any(|start| path.starts_with(start))
+            || path.split('/').any(|part| part == "..");
+        leads_out.then(|| "must be a path inside the project".to_owned())
+    });
+    check_each("sandbox.allowedDomains", &|domain| {
+        HostAllowList::default().add(domain).err().map(|bad| bad.to_string())
+    });
+    if document.pointer("/scm/paths").and_then(Value::as_array).is_some_and(Vec::is_empty) {
+        problems.push("scm.paths: must not be empty; [\".\"] is all of the project".to_owned());
     }
     problems
 }
