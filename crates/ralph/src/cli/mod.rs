@@ -289,7 +289,7 @@ fn dispatch(mut cli: Cli) -> Result<u8, Error> {
         CliCommand::Template(args) => crate::commands::worker::template(project()?.root(), &args),
         CliCommand::WorkerLoop(args) => crate::commands::worker::run_loop(&args.name),
         CliCommand::Init => crate::commands::init::init(&project()?),
-        CliCommand::Settings(args) => crate::commands::settings::settings(&cli.project, args),
+        CliCommand::Settings(args) => crate::commands::settings::settings(&cli.project, &args),
         CliCommand::Runs(args) => crate::commands::runs::runs(&own()?, &args),
         CliCommand::Replay(args) => crate::commands::runs::replay(own, &args),
         CliCommand::Report(args) => crate::commands::report::report(own, &args),
