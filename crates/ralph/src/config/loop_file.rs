@@ -126,11 +126,10 @@ fn parse(
         match set.value.trim().parse::<u32>() {
             Ok(number) if number >= minimum => override_setting(key, json!(number), set),
             _ => {
+                let (line, max) = (set.line, u32::MAX);
+                let found = quote(&text::truncate(&set.value, 40, "…"));
                 return Err(Error::config(format!(
-                    "{name}:{} ({variable}): must be a whole number from {minimum} to {}, not {}",
-                    set.line,
-                    u32::MAX,
-                    quote(&text::truncate(&set.value, 40, "…"))
+                    "{name}:{line} ({variable}): must be a whole number from {minimum} to {max}, not {found}",
                 )));
             }
         }
