@@ -36,13 +36,8 @@ pub(super) fn load_memory(
 ) -> Result<(TaskList, TaskMemory), Error> {
     let list = tasks::read_valid(documents)?;
     let LastLedger { last, unreadable } = paths.load_last();
-    let lost = (!unreadable.is_empty()).then(|| {
-        format!(
-            "ledgers of {} cannot be read: {}",
-            documents.display_path(TASKS),
-            unreadable.join("; ")
-        )
-    });
+    let (name, why) = (documents.display_path(TASKS), unreadable.join("; "));
+    let lost = (!why.is_empty()).then(|| format!("ledgers of {name} cannot be read: {why}"));
     let memory = match last {
         LastRun::Run(run, ledger) => {
             // A later, unreadable ledger may have known more.

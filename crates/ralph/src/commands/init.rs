@@ -60,10 +60,8 @@ fn init_with(project: &Project, sandbox: FindSandbox, ask: &mut dyn Prompter) ->
     if let Some(directory) = path.parent()
         && fs::metadata(directory).is_ok_and(|metadata| !metadata.is_dir())
     {
-        return Err(Error::config(format!(
-            "{}: is a file, a directory is needed",
-            config::display_name(directory)
-        )));
+        let name = config::display_name(directory);
+        return Err(Error::config(format!("{name}: is a file, a directory is needed")));
     }
     let (document, prompts) = match ask_settings(project, sandbox, &sources, &name, ask) {
         Ok(Some(answers)) => answers,
