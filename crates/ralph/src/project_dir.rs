@@ -249,13 +249,10 @@ fn check_not_subdirectory(project: &Project) -> Result<(), Error> {
     for above in root.ancestors().skip(1) {
         let kind = ProjectKind::of(above);
         if kind > own_kind && (kind == ProjectKind::Configured || in_repository) {
-            let above = above.display();
-            return Err(Error::input(format!(
-                "{} is a part of the project in {above}",
-                root.display()
-            ))
-            .hint(format!("run ralph there, or with -C {above}"))
-            .hint("for a project of its own in this directory: ralph init"));
+            let (root, above) = (root.display(), above.display());
+            return Err(Error::input(format!("{root} is a part of the project in {above}"))
+                .hint(format!("run ralph there, or with -C {above}"))
+                .hint("for a project of its own in this directory: ralph init"));
         }
         if above.join(".git").exists() {
             break;

@@ -157,10 +157,8 @@ pub(super) fn find_run(all: Vec<RunDir>, wanted: Option<&str>) -> Result<RunDir,
     if run.has_started() {
         return Ok(run);
     }
-    Err(Error::input(format!(
-        "run {} was cut off before it began: there is nothing to show",
-        run.id
-    )))
+    let id = run.id;
+    Err(Error::input(format!("run {id} was cut off before it began: there is nothing to show")))
 }
 
 pub(super) fn no_runs_error() -> Error {
