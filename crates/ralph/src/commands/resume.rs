@@ -125,7 +125,6 @@ pub fn resume(place: &ProjectArgs, args: ResumeArgs) -> Result<u8, Error> {
         return resume_named(&worker, args);
     }
     let project = crate::project_dir::open_project(place)?;
-    session::put_back(&project, crate::cli::warn);
     if let Some(worker) = wanted.and_then(|run| find_elsewhere(&project, run)) {
         return resume_named(&worker, args);
     }
@@ -142,7 +141,6 @@ pub fn resume(place: &ProjectArgs, args: ResumeArgs) -> Result<u8, Error> {
             )),
         };
     };
-    session::refuse_links(&project, &run.dir)?;
     let id = &run.dir.id;
     let worker = find_record(id);
     if is_running(&run.dir) {
@@ -171,7 +169,7 @@ fn resume_named(worker: &Worker, args: ResumeArgs) -> Result<u8, Error> {
     match worker.last_run() {
         Some((project, run)) if is_of_terminal(worker) && !worker.is_alive() => {
             crate::project_dir::refuse_link_out(project.root())?;
-            let project = crate::project_dir::declare_project(project.root().to_owned());
+            let project = crate::project_dir::declare_project(project.root())?;
             recover_before_resume(&project, &args)?;
             resume_run(&project, &run.id, args, None)
         }
@@ -187,7 +185,6 @@ pub(crate) fn resume_run(
     window: Option<Worker>,
 ) -> Result<u8, Error> {
     let dir = find_by_prefix(list_runs(project)?, id)?;
-    session::refuse_links(project, &dir)?;
     let run = ResumableRun::read(dir);
     if run.is_complete() {
         return run.print_nothing_to_do();
@@ -274,7 +271,7 @@ fn find_record(id: &str) -> Option<Worker> {
 /// The run, if it is not of this project, for instance of a worktree.
 fn find_elsewhere(project: &Project, wanted: &str) -> Option<Worker> {
     let here = runs::list(&project.runs_dir()).unwrap_or_default();
-    let is_here = here.iter().any(|run| run.is_selected_by(wanted));
+    let is_here = here.iter().any(|run| runs::is_selected(&run.id, wanted));
     (!is_here).then(|| find_record(wanted)).flatten()
 }
 
@@ -342,7 +339,7 @@ fn select_run(project: &Project, wanted: Option<&str>) -> Result<Option<Resumabl
     let runs = list_runs(project)?;
     if let Some(wanted) = wanted {
         let could_be_a_run = wanted.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
-        if !could_be_a_run && !runs.iter().any(|run| run.is_selected_by(wanted)) {
+        if !could_be_a_run && !runs.iter().any(|run| runs::is_selected(&run.id, wanted)) {
             let message = format!("worker '{wanted}' not found, and no such run");
             return Err(Error::failed(message).hint("`ralph ls` and `ralph runs` list them"));
         }

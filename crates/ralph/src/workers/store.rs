@@ -17,8 +17,8 @@ use ralph_events::run_state::RunState;
 use ralph_process::{self as process, Interrupts};
 use ralph_report::worker_lines::{WorkerState, WorkerTracker, is_valid_name};
 use ralph_store::home::ralph_home;
-use ralph_store::journal_copies;
 use ralph_store::lock;
+use ralph_store::migration;
 use ralph_store::private_files;
 use ralph_store::project::Project;
 use ralph_store::runs::{self, RunDir};
@@ -111,7 +111,7 @@ impl Workers {
             return Ok(None);
         }
         let mut found = self.all()?;
-        found.retain(|worker| worker.run().is_some_and(|(_, run)| run.is_selected_by(wanted)));
+        found.retain(|worker| worker.run_id().is_some_and(|id| runs::is_selected(&id, wanted)));
         if found.len() > 1 && found.iter().any(Worker::is_alive) {
             found.retain(Worker::is_alive);
         }
@@ -230,9 +230,7 @@ impl Workers {
         directory: &Path,
         resumed: Option<&str>,
     ) -> Result<(Worker, WorkerLock), Error> {
-        let is_own = |worker: &Worker| {
-            worker.last_run().is_some_and(|(_, run)| resumed == Some(run.id.as_str()))
-        };
+        let is_own = |worker: &Worker| resumed.is_some() && worker.run_id().as_deref() == resumed;
         let before = resumed.and_then(|_| self.all().ok()?.into_iter().find(is_own));
         let base = default_name(directory);
         let numbered = (2_u32..).map(|number| format!("{base}-{number}"));
@@ -406,7 +404,7 @@ impl Worker {
 
     fn end_from_journal(&self, saved: &WorkerState) -> Option<WorkerState> {
         let start = self.load_start_state().filter(|start| start.run_id == saved.run_id)?;
-        if !runs::has_ended(&journal_of(&start)?) {
+        if !runs::has_ended(&self.journal(&start)?) {
             return None;
         }
         let mut state = self.state_from_journal().filter(|state| state.status.has_ended())?;
@@ -442,12 +440,38 @@ impl Worker {
 
     pub fn run(&self) -> Option<(Project, RunDir)> {
         let StoredState::State(state) = self.load_state() else { return None };
-        run_of(*state)
+        self.run_of(&state)
+    }
+
+    fn run_id(&self) -> Option<String> {
+        match self.saved() {
+            StoredState::State(state) => state.run_id,
+            StoredState::Missing | StoredState::Invalid(_) => self.load_start_state()?.run_id,
+        }
     }
 
     /// Like [`run`](Worker::run), also if the state is damaged.
     pub fn last_run(&self) -> Option<(Project, RunDir)> {
-        self.load_start_state().and_then(run_of).or_else(|| self.run())
+        self.load_start_state().and_then(|state| self.run_of(&state)).or_else(|| self.run())
+    }
+
+    fn run_of(&self, state: &WorkerState) -> Option<(Project, RunDir)> {
+        let project = self.project(state)?;
+        let dir = project.run_dir(state.run_id.as_ref()?);
+        Some((project, dir))
+    }
+
+    pub fn journal(&self, state: &WorkerState) -> Option<PathBuf> {
+        Some(self.project(state)?.run_dir(state.run_id.as_ref()?).journal())
+    }
+
+    /// Opens the project, which may still have its runs where version 0.1 stored them.
+    pub fn project(&self, state: &WorkerState) -> Option<Project> {
+        let home = ralph_home(|name| std::env::var_os(name))?;
+        let project = Project::new(Path::new(&state.directory), &home);
+        // Refused while a worker of version 0.1 is active.
+        let _ = migration::find_runs(&project, &home);
+        Some(project)
     }
 
     pub fn save(&self, state: &WorkerState) -> io::Result<()> {
@@ -495,7 +519,7 @@ impl Worker {
 
     pub fn state_from_journal(&self) -> Option<WorkerState> {
         let state = self.load_start_state()?;
-        let journal = journal_of(&state)?;
+        let journal = self.journal(&state)?;
         let mut tracker = WorkerTracker::new(state, jiff::tz::TimeZone::system());
         let mut run = RunState::live();
         for entry in runs::read_journal(&journal).ok()?.without_text() {
@@ -661,23 +685,6 @@ pub fn read_state(path: &Path) -> StoredState {
         Err(_) if text.trim_ascii().is_empty() => StoredState::Invalid("it is empty".to_owned()),
         Err(err) => StoredState::Invalid(err.to_string()),
     }
-}
-
-fn run_of(state: WorkerState) -> Option<(Project, RunDir)> {
-    let (project, id) = (Project::new(state.directory.into()), state.run_id?);
-    let path = project.runs_dir().join(&id);
-    Some((project, RunDir { id, path }))
-}
-
-/// The journal, or its copy if the project is gone.
-fn journal_of(state: &WorkerState) -> Option<PathBuf> {
-    let run = state.run_id.as_ref()?;
-    let journal = Project::new(state.directory.clone().into()).runs_dir().join(run);
-    let journal = journal.join("events.jsonl");
-    if journal.exists() {
-        return Some(journal);
-    }
-    Some(journal_copies::second_name(&ralph_home(|name| std::env::var_os(name))?, run))
 }
 
 /// The directory's name, with characters that a name may have.

@@ -13,7 +13,6 @@ use ralph_events::error::Error;
 use ralph_events::run_state::{Pending, ResumePoint};
 use ralph_report::worker_lines::{WorkerState, WorkerStatus};
 use ralph_store::project::Project;
-use ralph_store::runs::RunDir;
 
 pub(super) fn run_spec(plan: &LaunchPlan<'_>, args: &SpawnArgs) -> Result<RunSpec, Error> {
     // A missing prompt exits with 1 here.
@@ -35,7 +34,7 @@ pub fn run_loop(worker: &Worker, launch: LaunchRecord, mut parsed: Cli) -> Resul
     let project = match launch.worktree {
         Some(worktree) if worktree.directory.is_dir() => {
             project_dir::refuse_link_out(&worktree.directory)?;
-            project_dir::declare_project(worktree.directory)
+            project_dir::declare_project(&worktree.directory)?
         }
         Some(worktree) => {
             let path = worktree.directory.display();
@@ -55,7 +54,7 @@ pub fn run_loop(worker: &Worker, launch: LaunchRecord, mut parsed: Cli) -> Resul
         StoredState::State(previous) => Some(previous),
         StoredState::Missing | StoredState::Invalid(_) => None,
     };
-    let journal = |run: &String| project.runs_dir().join(run).join("events.jsonl").exists();
+    let journal = |run: &String| project.run_dir(run).journal().exists();
     let resume = previous.as_ref().and_then(|previous| previous.run_id.clone()).filter(journal);
     let resume_state = resume.as_ref().map(|run| load_resume_state(&project, run));
     args.common.only_checks =
@@ -96,8 +95,7 @@ pub fn run_loop(worker: &Worker, launch: LaunchRecord, mut parsed: Cli) -> Resul
 
 /// An interrupted iteration counts as used, like a failed one.
 fn load_resume_state(project: &Project, run: &str) -> ResumeState {
-    let dir = RunDir { id: run.to_owned(), path: project.runs_dir().join(run) };
-    let mut state = ResumeState::load(&dir);
+    let mut state = ResumeState::load(&project.run_dir(run));
     let progress = &mut state.progress;
     if progress.pending == Pending::Nothing
         && let Some(open) = progress.open.take()
