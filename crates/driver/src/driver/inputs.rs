@@ -88,6 +88,8 @@ impl<W: World> Driver<'_, W> {
         match std::mem::replace(&mut self.task, ActiveTask::None) {
             ActiveTask::Agent(task) if task.child == child => {
                 self.finish_filter();
+                // A sender that was killed may not have woken the run.
+                self.handle_requests();
                 self.agent_ended(*task, ended, now);
             }
             ActiveTask::Guardrail(task) if task.child == child => {

@@ -1,5 +1,6 @@
 //! Starts the driver: takes the locks, opens the run's files and runs the loop.
 
+use std::ffi::OsString;
 use std::fs::File;
 
 use ralph_driver::driver;
@@ -90,7 +91,12 @@ impl CheckedRun<'_> {
         };
         let directory = std::env::current_dir().unwrap_or_else(|_| plan.project.root().to_owned());
         let variables = spec.variables.as_ref().and_then(Variables::template_values).cloned();
-        let record = StartRecord::new(std::env::args_os(), directory, prompt, variables);
+        let args = match &plan.args.window {
+            // This process has the command of the window.
+            Some(worker) => worker.launch()?.args.into_iter().map(OsString::from).collect(),
+            None => std::env::args_os().collect::<Vec<_>>(),
+        };
+        let record = StartRecord::new(args, directory, prompt, variables);
         Ok(StartDetails { note: record, settings })
     }
 
