@@ -17,11 +17,12 @@ use super::{
     Adapter, AgentInvocation, AgentRequest, Emit, OutputReader, PREVIEW_CHARS, PromptVia, api,
     failure, has_option, one_line, with_credentials_hint,
 };
-use crate::json::{Count, RawJson, RawText, ShortStr, TextSize, lenient};
+use crate::json::{RawJson, RawText, ShortStr, TextSize, lenient};
 use crate::profile::{
     AgentHome, AgentProfile, FileExposure, HomeDir, MODEL_SERVICE_PREFIXES, PROVIDER_HOSTS,
     Recording,
 };
+use crate::usage::read_inclusive_usage;
 use ralph_events::control_chars::strip_control_chars;
 use ralph_events::event::{Event, Failure, FailureKind, Usage};
 
@@ -133,10 +134,13 @@ impl LineParser for ClineParser {
                 }
                 LineOutcome::Parsed
             }
-            "agent_event" => match line.event {
-                Some(event) => LineOutcome::parsed_if(self.event(&event, emit)),
-                None => LineOutcome::Unknown,
-            },
+            "agent_event" => {
+                let Some(raw) = line.event else { return LineOutcome::Unknown };
+                match serde_json::from_slice(raw.bytes()) {
+                    Ok(event) => LineOutcome::parsed_if(self.event(&event, raw, emit)),
+                    Err(_) => LineOutcome::Malformed,
+                }
+            }
             "run_result" => self.result(&line, emit),
             "error" => {
                 let text = line.message.map(RawText::text).unwrap_or_default();
@@ -165,7 +169,7 @@ impl LineParser for ClineParser {
 }
 
 impl ClineParser {
-    fn event(&mut self, event: &ClineEvent<'_>, emit: &mut Emit<'_>) -> bool {
+    fn event(&mut self, event: &ClineEvent<'_>, raw: RawJson<'_>, emit: &mut Emit<'_>) -> bool {
         let content = event.content.as_deref().unwrap_or_default();
         match (&*event.kind, content) {
             ("content_start" | "content_update", "text" | "reasoning") => {}
@@ -191,12 +195,11 @@ impl ClineParser {
             ("content_end", "tool") => self.tool_ended(event, emit),
             ("usage", _) => {
                 // The totals in this line are per agent.
-                self.usage.add(&event.usage());
+                self.usage.add(&usage(raw, raw.member("cost")));
                 emit(Event::Usage(self.usage));
             }
             ("error", _) => {
-                let error: ClineError<'_> = lenient(event.error);
-                let text = error.message.map(RawText::text).unwrap_or_default();
+                let text = event.error.unwrap_or_default().member("message").text();
                 if event.recoverable == Some(true) {
                     emit(Event::Notice { text: one_line(&text).into() });
                 }
@@ -239,9 +242,8 @@ impl ClineParser {
 
     fn result(&mut self, line: &ClineLine<'_>, emit: &mut Emit<'_>) -> LineOutcome {
         let text = line.text.map(RawText::text).unwrap_or_default();
-        let model: ClineModel<'_> = lenient(line.model);
-        if let Some(id) = model.id {
-            emit(Event::Session { id: None, model: Some(id.0) });
+        if let Some(id) = line.model.unwrap_or_default().member("id").as_text() {
+            emit(Event::Session { id: None, model: Some(id.text()) });
         }
         let failure = match line.finish.as_deref() {
             Some("completed") => None,
@@ -254,13 +256,17 @@ impl ClineParser {
         if failure.is_none() && !text.is_empty() && *text != self.last_text {
             emit(Event::Text { text, joined: false, subagent: false });
         }
-        let tokens: ClineTokens = lenient(line.aggregate.or(line.usage));
-        let total = tokens.usage();
+        let counts = line.aggregate.or(line.usage).unwrap_or_default();
+        let total = usage(counts, counts.member("totalCost"));
         // The result omits subagents, the lines before it other usage.
         if total.total_tokens() > self.usage.total_tokens() {
             self.usage = Usage { cost_usd: total.cost_usd.or(self.usage.cost_usd), ..total };
         }
-        emit(Event::Result { failure, usage: Some(self.usage), turns: line.iterations() });
+        emit(Event::Result {
+            failure,
+            usage: Some(self.usage),
+            turns: line.iterations.map(RawJson::as_u32),
+        });
         LineOutcome::Result
     }
 
@@ -317,7 +323,7 @@ struct ClineLine<'a> {
     task: Option<ShortStr<'a>>,
     #[serde(rename = "parentAgentId")]
     parent: Option<RawJson<'a>>,
-    event: Option<ClineEvent<'a>>,
+    event: Option<RawJson<'a>>,
     message: Option<RawText<'a>>,
     #[serde(rename = "finishReason")]
     finish: Option<ShortStr<'a>>,
@@ -327,13 +333,6 @@ struct ClineLine<'a> {
     #[serde(rename = "aggregateUsage")]
     aggregate: Option<RawJson<'a>>,
     model: Option<RawJson<'a>>,
-}
-
-impl ClineLine<'_> {
-    fn iterations(&self) -> Option<u32> {
-        let count: Count = lenient(self.iterations);
-        self.iterations.map(|_| u32::try_from(count.0).unwrap_or(u32::MAX))
-    }
 }
 
 #[derive(Deserialize)]
@@ -355,83 +354,25 @@ struct ClineEvent<'a> {
     #[serde(rename = "errorClass")]
     error_class: Option<ShortStr<'a>>,
     recoverable: Option<bool>,
-    cost: Option<f64>,
-    #[serde(rename = "inputTokens", default)]
-    input_tokens: Count,
-    #[serde(rename = "outputTokens", default)]
-    output_tokens: Count,
-    #[serde(rename = "cacheReadTokens", default)]
-    cache_read_tokens: Count,
-    #[serde(rename = "cacheWriteTokens", default)]
-    cache_write_tokens: Count,
 }
 
-impl ClineEvent<'_> {
-    fn usage(&self) -> Usage {
-        let tokens = ClineTokens {
-            input_tokens: self.input_tokens,
-            output_tokens: self.output_tokens,
-            cache_read_tokens: self.cache_read_tokens,
-            cache_write_tokens: self.cache_write_tokens,
-            total_cost: self.cost,
-        };
-        tokens.usage()
-    }
-}
-
-#[derive(Deserialize, Default)]
-struct ClineError<'a> {
-    #[serde(borrow)]
-    message: Option<RawText<'a>>,
-}
-
-#[derive(Deserialize, Default)]
-struct ClineModel<'a> {
-    #[serde(borrow)]
-    id: Option<ShortStr<'a>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default, rename_all = "camelCase")]
-struct ClineTokens {
-    input_tokens: Count,
-    output_tokens: Count,
-    cache_read_tokens: Count,
-    cache_write_tokens: Count,
-    total_cost: Option<f64>,
-}
-
-impl ClineTokens {
-    /// The input count includes cached tokens. A cost of 0 means unknown.
-    fn usage(&self) -> Usage {
-        let (read, write) = (self.cache_read_tokens.0, self.cache_write_tokens.0);
-        Usage {
-            cost_usd: self.total_cost.filter(|cost| *cost > 0.0),
-            input_tokens: self.input_tokens.0.saturating_sub(read.saturating_add(write)),
-            output_tokens: self.output_tokens.0,
-            cache_read_tokens: read,
-            cache_write_tokens: write,
-        }
-    }
+/// A cost of 0 means unknown.
+fn usage(counts: RawJson<'_>, cost: RawJson<'_>) -> Usage {
+    let cost: Option<f64> = lenient(Some(cost));
+    Usage { cost_usd: cost.filter(|cost| *cost > 0.0), ..read_inclusive_usage(counts) }
 }
 
 fn tool_summary(name: &str, input: Option<RawJson<'_>>) -> String {
-    let wanted: &[u8] = match name {
-        "run_commands" => b"commands",
-        "read_files" => b"files",
+    let wanted = match name {
+        "run_commands" => "commands",
+        "read_files" => "files",
         _ => return summary(name, input),
     };
     let mut parts: Vec<Cow<'_, str>> = Vec::new();
-    if let Some(input) = input {
-        let _ = input.for_each_member(|key, value| {
-            if key == wanted {
-                let _ = value.for_each_element(|element| {
-                    let text = element.as_text().or_else(|| member(element, b"path"));
-                    parts.extend(text.map(|text| text.prefix(super::SUMMARY_CHARS + 1)));
-                });
-            }
-        });
-    }
+    let _ = input.unwrap_or_default().member(wanted).for_each_element(|element| {
+        let text = element.as_text().or_else(|| element.member("path").as_text());
+        parts.extend(text.map(|text| text.prefix(super::SUMMARY_CHARS + 1)));
+    });
     if parts.is_empty() { key_values(input) } else { one_line(&parts.join("; ")) }
 }
 
@@ -441,7 +382,7 @@ fn tool_end(output: Option<RawJson<'_>>) -> ToolEnd<'_> {
     let Some(output) = output else {
         return end;
     };
-    if let Some(error) = member(output, b"error") {
+    if let Some(error) = output.member("error").as_text() {
         return ToolEnd {
             failed: true,
             denied: false,
@@ -474,14 +415,4 @@ fn tool_end(output: Option<RawJson<'_>>) -> ToolEnd<'_> {
         end.preview = preview.into();
     }
     end
-}
-
-fn member<'a>(object: RawJson<'a>, name: &[u8]) -> Option<RawText<'a>> {
-    let mut found = None;
-    object.for_each_member(|key, value| {
-        if key == name {
-            found = value.as_text();
-        }
-    })?;
-    found
 }

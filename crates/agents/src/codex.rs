@@ -17,9 +17,10 @@ use super::{
     Adapter, AgentInvocation, AgentRequest, Emit, OutputReader, PREVIEW_CHARS, PromptVia, failure,
     has_option, one_line, reset,
 };
-use crate::json::{Count, RawJson, RawText, ShortStr, TextSize, lenient};
+use crate::json::{RawJson, RawText, ShortStr, TextSize, lenient};
 use crate::profile::{AgentHome, AgentProfile, ConfiguredKeys, FileExposure, HomeDir, Recording};
-use ralph_events::event::{Event, Failure, FailureKind, TodoItem, TodoStatus, Usage};
+use crate::usage::read_inclusive_usage;
+use ralph_events::event::{Event, Failure, FailureKind, TodoItem, TodoStatus};
 
 #[derive(Debug)]
 pub(super) struct Codex;
@@ -157,22 +158,14 @@ impl LineParser for CodexParser {
                 emit(Event::Notice { text: one_line(&text).into() });
             }
             "turn.completed" => {
-                let tokens: CodexTokens = lenient(line.usage);
-                emit(Event::Result {
-                    failure: None,
-                    usage: line.usage.map(|_| tokens.usage()),
-                    turns: None,
-                });
+                let usage = line.usage.map(read_inclusive_usage);
+                emit(Event::Result { failure: None, usage, turns: None });
                 return LineOutcome::Result;
             }
             "turn.failed" => {
-                let error: CodexError<'_> = lenient(line.error);
-                let message = error.message.map(RawText::text).unwrap_or_default();
-                emit(Event::Result {
-                    failure: Some(turn_failure(&message, &Zoned::now())),
-                    usage: None,
-                    turns: None,
-                });
+                let message = line.error.unwrap_or_default().member("message").text();
+                let failure = Some(turn_failure(&message, &Zoned::now()));
+                emit(Event::Result { failure, usage: None, turns: None });
                 return LineOutcome::Result;
             }
             _ => return LineOutcome::Unknown,
@@ -273,7 +266,7 @@ impl CodexParser {
         emit(Event::ToolEnded {
             id: item.id().into(),
             name: item.name(),
-            failed: denied || status == "failed" || item.exit_code.0 != 0,
+            failed: denied || status == "failed" || item.exit_code.unwrap_or(0) != 0,
             denied,
             lines: size.lines,
             chars: size.chars,
@@ -365,12 +358,6 @@ struct CodexLine<'a> {
     message: Option<RawText<'a>>,
 }
 
-#[derive(Deserialize, Default)]
-struct CodexError<'a> {
-    #[serde(borrow)]
-    message: Option<RawText<'a>>,
-}
-
 #[derive(Deserialize)]
 struct ThreadItem<'a> {
     #[serde(borrow)]
@@ -382,8 +369,7 @@ struct ThreadItem<'a> {
     message: Option<RawText<'a>>,
     command: Option<RawText<'a>>,
     aggregated_output: Option<RawText<'a>>,
-    #[serde(default)]
-    exit_code: ExitCode,
+    exit_code: Option<i64>,
     changes: Option<RawJson<'a>>,
     items: Option<RawJson<'a>>,
     query: Option<RawText<'a>>,
@@ -392,15 +378,6 @@ struct ThreadItem<'a> {
     arguments: Option<RawJson<'a>>,
     result: Option<RawJson<'a>>,
     error: Option<RawJson<'a>>,
-}
-
-#[derive(Default)]
-struct ExitCode(i64);
-
-impl<'de> Deserialize<'de> for ExitCode {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(ExitCode(Option::deserialize(deserializer)?.unwrap_or(0)))
-    }
 }
 
 impl ThreadItem<'_> {
@@ -440,9 +417,8 @@ impl ThreadItem<'_> {
     }
 
     fn output(&self) -> (TextSize, Cow<'_, str>) {
-        let error: CodexError<'_> = lenient(self.error);
-        let text = self.aggregated_output.or(error.message);
-        match text {
+        let error = self.error.unwrap_or_default().member("message").as_text();
+        match self.aggregated_output.or(error) {
             Some(text) => (text.size(), text.prefix(PREVIEW_CHARS)),
             None => tool_output(self.result),
         }
@@ -463,28 +439,5 @@ fn unwrap_shell(command: &str) -> Cow<'_, str> {
             Cow::Owned(script)
         }
         _ => Cow::Borrowed(command),
-    }
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct CodexTokens {
-    input_tokens: Count,
-    cached_input_tokens: Count,
-    cache_write_input_tokens: Count,
-    output_tokens: Count,
-}
-
-impl CodexTokens {
-    /// The input count includes cached tokens.
-    fn usage(&self) -> Usage {
-        let (read, write) = (self.cached_input_tokens.0, self.cache_write_input_tokens.0);
-        Usage {
-            cost_usd: None,
-            input_tokens: self.input_tokens.0.saturating_sub(read.saturating_add(write)),
-            output_tokens: self.output_tokens.0,
-            cache_read_tokens: read,
-            cache_write_tokens: write,
-        }
     }
 }

@@ -3,8 +3,6 @@
 //! Only whole messages count, not their pieces. The prompt is echoed. Lines of a subagent carry its
 //! id. Tokens are only in the usage file, dollars nowhere.
 
-use std::collections::BTreeMap;
-
 use serde::Deserialize;
 
 use super::messages::todo_items;
@@ -17,6 +15,7 @@ use super::{
 };
 use crate::json::{Count, RawJson, RawText, ShortStr, lenient};
 use crate::profile::{AgentHome, AgentProfile, FileExposure, HomeDir, Recording};
+use crate::usage::read_inclusive_usage;
 use ralph_events::control_chars::strip_control_chars;
 use ralph_events::event::{Event, Failure, FailureKind, Usage};
 
@@ -258,15 +257,15 @@ impl LineParser for CopilotParser {
     }
 
     fn side_file(&mut self, text: &str, emit: &mut Emit<'_>) -> bool {
-        let Ok(account) = serde_json::from_str::<UsageFile<'_>>(text) else {
-            return false;
-        };
         let mut used = Usage::default();
-        for model in account.models.values() {
-            used.add(&model.usage.usage());
+        let models = RawJson::from_document(text.as_bytes()).member("modelMetrics");
+        let read = models.for_each_member(|_, model| {
+            used.add(&read_inclusive_usage(model.member("usage")));
+        });
+        if read.is_some() {
+            emit(Event::Usage(used));
         }
-        emit(Event::Usage(used));
-        true
+        read.is_some()
     }
 }
 
@@ -409,40 +408,5 @@ impl CopilotError<'_> {
             _ => failure.kind,
         };
         failure
-    }
-}
-
-#[derive(Deserialize)]
-struct UsageFile<'a> {
-    #[serde(borrow, rename = "modelMetrics")]
-    models: BTreeMap<ShortStr<'a>, ModelMetrics>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct ModelMetrics {
-    usage: CopilotTokens,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default, rename_all = "camelCase")]
-struct CopilotTokens {
-    input_tokens: Count,
-    output_tokens: Count,
-    cache_read_tokens: Count,
-    cache_write_tokens: Count,
-}
-
-impl CopilotTokens {
-    /// The input count includes cached tokens.
-    fn usage(&self) -> Usage {
-        let (read, write) = (self.cache_read_tokens.0, self.cache_write_tokens.0);
-        Usage {
-            cost_usd: None,
-            input_tokens: self.input_tokens.0.saturating_sub(read.saturating_add(write)),
-            output_tokens: self.output_tokens.0,
-            cache_read_tokens: read,
-            cache_write_tokens: write,
-        }
     }
 }

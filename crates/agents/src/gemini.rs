@@ -144,7 +144,6 @@ impl LineParser for GeminiParser {
                 }
             }
             "result" => {
-                let stats: GeminiStats = lenient(line.stats);
                 self.failure = match line.status.as_deref() {
                     Some("success") => None,
                     Some(_) => Some(self.result_failure(line.error, line.timestamp)),
@@ -152,7 +151,7 @@ impl LineParser for GeminiParser {
                 };
                 emit(Event::Result {
                     failure: self.failure.clone(),
-                    usage: line.stats.map(|_| stats.usage()),
+                    usage: line.stats.map(usage),
                     turns: None,
                 });
                 return LineOutcome::Result;
@@ -321,25 +320,15 @@ struct GeminiError<'a> {
     message: Option<RawText<'a>>,
 }
 
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct GeminiStats {
-    total_tokens: Count,
-    input_tokens: Count,
-    output_tokens: Count,
-    cached: Count,
-}
-
-impl GeminiStats {
-    fn usage(&self) -> Usage {
-        let (input, cached) = (self.input_tokens.0, self.cached.0);
-        Usage {
-            cost_usd: None,
-            input_tokens: input.saturating_sub(cached),
-            // Reasoning is only in the total.
-            output_tokens: self.total_tokens.0.saturating_sub(input).max(self.output_tokens.0),
-            cache_read_tokens: cached,
-            cache_write_tokens: 0,
-        }
+fn usage(stats: RawJson<'_>) -> Usage {
+    let count = |name| stats.member(name).as_count();
+    let (input, cached) = (count("input_tokens"), count("cached"));
+    Usage {
+        cost_usd: None,
+        input_tokens: input.saturating_sub(cached),
+        // Reasoning is only in the total.
+        output_tokens: count("total_tokens").saturating_sub(input).max(count("output_tokens")),
+        cache_read_tokens: cached,
+        cache_write_tokens: 0,
     }
 }

@@ -22,6 +22,7 @@ mod reset;
 mod structured;
 mod text;
 mod tools;
+mod usage;
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};

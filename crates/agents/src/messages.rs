@@ -14,7 +14,7 @@ use jiff::{Timestamp, Zoned};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use self::account::{TokenCounts, UsageTotals};
+use self::account::UsageTotals;
 use self::lines::{ContentBlock, LineHeader, PartialLine, RateLimitLine, SystemLine};
 use self::outcome::ResultLine;
 pub(super) use self::outcome::failure_by_message;
@@ -24,7 +24,7 @@ use super::structured::{LineOutcome, LineParser};
 use super::text::LastOutput;
 use super::tools::{RecentMap, summary, tool_output};
 use super::{Emit, SUMMARY_CHARS, failure, one_line, reset, with_credentials_hint};
-use crate::json::{Count, RawJson, RawText, ShortStr, lenient};
+use crate::json::{RawJson, RawText, ShortStr, lenient};
 use ralph_events::event::{Event, Failure, FailureKind};
 use ralph_events::text::format_duration;
 
@@ -83,8 +83,8 @@ impl StreamJsonParser {
             return LineOutcome::Unknown;
         };
         let subagent = line.from_subagent;
-        let tokens = message.usage.map(|usage| self.dialect.tokens(TokenCounts::read(usage)));
-        let has_no_usage = tokens.is_none_or(|tokens| tokens == TokenCounts::default());
+        let usage = message.usage.map(|counts| self.dialect.usage(counts));
+        let has_no_usage = usage.is_none_or(|usage| usage.total_tokens() == 0);
         self.api_error = None;
         // The program's own text, such as an API error.
         let synthetic =
@@ -118,8 +118,8 @@ impl StreamJsonParser {
                 _ => understood = false,
             }
         }
-        if let (Some(id), Some(tokens)) = (message.id, tokens)
-            && self.account.add_message(&id.text(), tokens)
+        if let (Some(id), Some(usage)) = (message.id, usage)
+            && self.account.add_message(&id.text(), usage)
         {
             emit(Event::Usage(self.account.total));
         }
@@ -267,7 +267,7 @@ impl StreamJsonParser {
             return LineOutcome::Malformed;
         };
         if let (Some(id), Some(usage)) = (line.api_message_id, line.event.usage) {
-            self.account.add_message(&id, self.dialect.tokens(usage));
+            self.account.add_message(&id, self.dialect.usage(usage));
         }
         LineOutcome::Parsed
     }
@@ -376,7 +376,6 @@ impl StreamJsonParser {
             return LineOutcome::Malformed;
         };
         let usage = self.account.finish(&line, self.dialect);
-        let turns: Count = lenient(line.num_turns);
         let failure = line.failure(self.api_error.as_deref(), self.resets_at);
         if failure.is_none()
             && self.dialect.result_counts_as_text
@@ -394,7 +393,7 @@ impl StreamJsonParser {
             }),
             usage: (line.usage.is_some() || line.model_usage.is_some() || !usage.is_zero())
                 .then_some(usage),
-            turns: line.num_turns.map(|_| u32::try_from(turns.0).unwrap_or(u32::MAX)),
+            turns: line.num_turns.map(RawJson::as_u32),
         });
         LineOutcome::Result
     }

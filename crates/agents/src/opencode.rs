@@ -242,10 +242,9 @@ impl OpencodeParser {
     }
 
     fn step(&mut self, part: &MessagePart<'_>, subagent: bool, emit: &mut Emit<'_>) -> LineOutcome {
-        let tokens: OpencodeTokens = lenient(part.tokens);
         let cost: Option<f64> = lenient(part.cost);
         let cost = cost.filter(|cost| *cost >= 0.0);
-        self.usage.add(&tokens.usage(cost));
+        self.usage.add(&usage(part.tokens.unwrap_or_default(), cost));
         emit(Event::Usage(self.usage));
         if subagent {
             return LineOutcome::Parsed;
@@ -355,32 +354,16 @@ struct ToolMetadata {
     compaction_continue: bool,
 }
 
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct OpencodeTokens {
-    input: Count,
-    output: Count,
-    reasoning: Count,
-    cache: CacheTokens,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct CacheTokens {
-    read: Count,
-    write: Count,
-}
-
-impl OpencodeTokens {
-    /// The output count excludes reasoning.
-    fn usage(&self, cost_usd: Option<f64>) -> Usage {
-        Usage {
-            cost_usd,
-            input_tokens: self.input.0,
-            output_tokens: self.output.0.saturating_add(self.reasoning.0),
-            cache_read_tokens: self.cache.read.0,
-            cache_write_tokens: self.cache.write.0,
-        }
+/// The output count excludes reasoning.
+fn usage(tokens: RawJson<'_>, cost_usd: Option<f64>) -> Usage {
+    let count = |name| tokens.member(name).as_count();
+    let cache = tokens.member("cache");
+    Usage {
+        cost_usd,
+        input_tokens: count("input"),
+        output_tokens: count("output").saturating_add(count("reasoning")),
+        cache_read_tokens: cache.member("read").as_count(),
+        cache_write_tokens: cache.member("write").as_count(),
     }
 }
 

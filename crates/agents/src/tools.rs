@@ -106,9 +106,15 @@ impl<T> RecentMap<T> {
         self.0.push((id.to_owned(), value));
     }
 
-    pub(super) fn get_mut(&mut self, id: &str) -> Option<&mut T> {
-        let mut latest_first = self.0.iter_mut().rev();
-        latest_first.find(|(known, _)| known == id).map(|(_, value)| value)
+    pub(super) fn get_or_default(&mut self, id: &str) -> &mut T
+    where
+        T: Default,
+    {
+        let at = self.0.iter().rposition(|(known, _)| known == id).unwrap_or_else(|| {
+            self.insert(id, T::default());
+            self.0.len() - 1
+        });
+        &mut self.0[at].1
     }
 
     pub(super) fn remove(&mut self, id: &str) -> Option<T> {
