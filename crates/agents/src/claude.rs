@@ -5,11 +5,11 @@ use std::path::Path;
 use serde_json::json;
 
 use super::messages::{StreamJsonDialect, StreamJsonParser};
-use super::structured::StructuredReader;
-use super::text::{LastOutput, PlainReader};
+use super::structured::stream_or_text;
+use super::text::LastOutput;
 use super::{
     Adapter, AgentInvocation, AgentRequest, HookFileAccess, OutputReader, PromptVia, failure,
-    has_option, messages,
+    has_option, messages, start_failure,
 };
 use crate::profile::{AgentHome, AgentProfile, CloudKeys, FileExposure, HomeDir, Recording};
 use ralph_events::event::{Failure, FailureKind};
@@ -97,11 +97,7 @@ impl Adapter for Claude {
     }
 
     fn reader(&self, structured: bool) -> Box<dyn OutputReader> {
-        if structured {
-            Box::new(StructuredReader::new(StreamJsonParser::new(&DIALECT)))
-        } else {
-            Box::new(PlainReader::new(explain))
-        }
+        stream_or_text(structured, StreamJsonParser::new(&DIALECT), explain_failure)
     }
 
     fn with_hook(
@@ -166,7 +162,6 @@ const NO_AUTO_COMPACT: &str = "--no-auto-compact";
 
 static DIALECT: StreamJsonDialect = StreamJsonDialect {
     echoes_prompt: false,
-    explain_failure: explain,
     api_error: None,
     denial: None,
     remedy: None,
@@ -174,7 +169,7 @@ static DIALECT: StreamJsonDialect = StreamJsonDialect {
     input_includes_cache: false,
 };
 
-fn explain(output: &LastOutput<'_>) -> Option<Failure> {
+fn explain_failure(output: &LastOutput<'_>) -> Option<Failure> {
     let message = first_line(output.stderr);
     if output.stderr.contains("cannot be used with root/sudo privileges") {
         return Some(failure(
@@ -184,12 +179,7 @@ fn explain(output: &LastOutput<'_>) -> Option<Failure> {
         ));
     }
     if let Some(message) = message.filter(|message| message.starts_with("error: ")) {
-        return Some(failure(
-            FailureKind::Usage,
-            format!(
-                "claude would not start: {message} (see \"agent\": {{\"flags\"}} in the settings, and claude --help)"
-            ),
-        ));
+        return Some(start_failure("claude", message, "claude --help"));
     }
     // The last line, on stdout for plain text.
     [output.stderr, output.stdout]

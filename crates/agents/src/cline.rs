@@ -10,12 +10,12 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
-use super::structured::{LineOutcome, LineParser, StructuredReader};
-use super::text::{LastOutput, PlainReader};
+use super::structured::{LineOutcome, LineParser, stream_or_text};
+use super::text::LastOutput;
 use super::tools::{ToolEnd, ToolTracker, key_values, summary, tool_output};
 use super::{
     Adapter, AgentInvocation, AgentRequest, Emit, OutputReader, PREVIEW_CHARS, PromptVia, api,
-    failure, has_option, one_line, with_credentials_hint,
+    emit_notice, emit_text, emit_thinking, failure, has_option, one_line, with_credentials_hint,
 };
 use crate::json::{RawJson, RawText, ShortStr, TextSize, lenient};
 use crate::profile::{
@@ -97,11 +97,7 @@ impl Adapter for Cline {
     }
 
     fn reader(&self, structured: bool) -> Box<dyn OutputReader> {
-        if structured {
-            Box::new(StructuredReader::new(ClineParser::default()))
-        } else {
-            Box::new(PlainReader::new(explain_failure))
-        }
+        stream_or_text(structured, ClineParser::default(), explain_failure)
     }
 }
 
@@ -143,8 +139,7 @@ impl LineParser for ClineParser {
             }
             "run_result" => self.result(&line, emit),
             "error" => {
-                let text = line.message.map(RawText::text).unwrap_or_default();
-                emit(Event::Notice { text: one_line(&text).into() });
+                emit_notice(&line.message.unwrap_or_default().text(), emit);
                 LineOutcome::Parsed
             }
             // Follows the result of a stopped run.
@@ -159,12 +154,8 @@ impl LineParser for ClineParser {
         else {
             return false;
         };
-        emit(Event::Notice { text: one_line(&message.text()).into() });
+        emit_notice(&message.text(), emit);
         true
-    }
-
-    fn explain_failure(&self, output: &LastOutput<'_>) -> Option<Failure> {
-        explain_failure(output)
     }
 }
 
@@ -174,21 +165,16 @@ impl ClineParser {
         match (&*event.kind, content) {
             ("content_start" | "content_update", "text" | "reasoning") => {}
             ("content_end", "text") => {
-                let text = event.text.map(RawText::text).unwrap_or_default();
+                let text = event.text.unwrap_or_default().text();
                 let subagent = !self.running.is_empty();
                 if !subagent {
                     self.last_text = text.clone().into_owned();
                 }
-                if !text.is_empty() {
-                    emit(Event::Text { text, joined: false, subagent });
-                }
+                emit_text(text, subagent, emit);
             }
             ("content_end", "reasoning") => {
-                let text = event.reasoning.map(RawText::text).unwrap_or_default();
-                let subagent = !self.running.is_empty();
-                if !text.is_empty() {
-                    emit(Event::Thinking { text, joined: false, subagent });
-                }
+                let text = event.reasoning.unwrap_or_default().text();
+                emit_thinking(text, !self.running.is_empty(), emit);
             }
             ("content_start", "tool") => self.tool_started(event, emit),
             ("content_update", "tool") => {}
@@ -201,7 +187,7 @@ impl ClineParser {
             ("error", _) => {
                 let text = event.error.unwrap_or_default().member("message").text();
                 if event.recoverable == Some(true) {
-                    emit(Event::Notice { text: one_line(&text).into() });
+                    emit_notice(&text, emit);
                 }
                 self.error_class = match event.error_class.as_deref() {
                     Some("auth") => Some(FailureKind::Credentials),
@@ -209,10 +195,7 @@ impl ClineParser {
                     _ => None,
                 };
             }
-            ("notice", _) => {
-                let text = event.message.map(RawText::text).unwrap_or_default();
-                emit(Event::Notice { text: one_line(&text).into() });
-            }
+            ("notice", _) => emit_notice(&event.message.unwrap_or_default().text(), emit),
             ("iteration_start" | "iteration_end" | "done", _) => {}
             _ => return false,
         }
@@ -241,7 +224,7 @@ impl ClineParser {
     }
 
     fn result(&mut self, line: &ClineLine<'_>, emit: &mut Emit<'_>) -> LineOutcome {
-        let text = line.text.map(RawText::text).unwrap_or_default();
+        let text = line.text.unwrap_or_default().text();
         if let Some(id) = line.model.unwrap_or_default().member("id").as_text() {
             emit(Event::Session { id: None, model: Some(id.text()) });
         }
@@ -300,9 +283,8 @@ fn explain_failure(output: &LastOutput<'_>) -> Option<Failure> {
             }
         });
     let message = messages.rfind(|message| !message.starts_with("hook dispatch failed"))?;
-    let failed = with_credentials_hint(api::classify_failure(0, &message), REMEDY);
-    if failed.kind != FailureKind::Other {
-        return Some(failed);
+    if let Some(failure) = api::known_failure(&message) {
+        return Some(with_credentials_hint(failure, REMEDY));
     }
     const USAGE_PHRASES: [&str; 3] = ["requires a prompt", "Unknown command", "unknown option"];
     USAGE_PHRASES.iter().any(|phrase| message.contains(phrase)).then(|| {

@@ -14,8 +14,8 @@ use super::structured::{LineOutcome, LineParser, StructuredReader};
 use super::text::{LastOutput, PlainReader};
 use super::tools::{key_values, tool_output};
 use super::{
-    Adapter, AgentInvocation, AgentRequest, Emit, OutputReader, PREVIEW_CHARS, PromptVia, failure,
-    has_option, one_line, reset,
+    Adapter, AgentInvocation, AgentRequest, Emit, OutputReader, PREVIEW_CHARS, PromptVia,
+    emit_notice, emit_text, emit_thinking, failure, has_option, one_line, reset, start_failure,
 };
 use crate::json::{RawJson, RawText, ShortStr, TextSize, lenient};
 use crate::profile::{AgentHome, AgentProfile, ConfiguredKeys, FileExposure, HomeDir, Recording};
@@ -109,7 +109,7 @@ impl Adapter for Codex {
 
     fn reader(&self, structured: bool) -> Box<dyn OutputReader> {
         if structured {
-            Box::new(StructuredReader::new(CodexParser::default()))
+            Box::new(StructuredReader::new(CodexParser::default(), explain_failure))
         } else {
             Box::new(PlainReader::with_answer_file(explain_failure))
         }
@@ -153,10 +153,7 @@ impl LineParser for CodexParser {
                 };
                 return LineOutcome::parsed_if(self.item(&line.kind, &item, emit));
             }
-            "error" => {
-                let text = line.message.map(RawText::text).unwrap_or_default();
-                emit(Event::Notice { text: one_line(&text).into() });
-            }
+            "error" => emit_notice(&line.message.unwrap_or_default().text(), emit),
             "turn.completed" => {
                 let usage = line.usage.map(read_inclusive_usage);
                 emit(Event::Result { failure: None, usage, turns: None });
@@ -172,33 +169,17 @@ impl LineParser for CodexParser {
         }
         LineOutcome::Parsed
     }
-
-    fn explain_failure(&self, output: &LastOutput<'_>) -> Option<Failure> {
-        explain_failure(output)
-    }
 }
 
 impl CodexParser {
     fn item(&mut self, event: &str, item: &ThreadItem<'_>, emit: &mut Emit<'_>) -> bool {
         let completed = event == "item.completed";
         match &*item.kind {
-            "agent_message" => {
-                let text = item.text.map(RawText::text).unwrap_or_default();
-                if completed && !text.is_empty() {
-                    emit(Event::Text { text, joined: false, subagent: false });
-                }
-            }
-            "reasoning" => {
-                let text = item.text.map(RawText::text).unwrap_or_default();
-                if completed && !text.is_empty() {
-                    emit(Event::Thinking { text, joined: false, subagent: false });
-                }
-            }
+            "agent_message" | "reasoning" if !completed => {}
+            "agent_message" => emit_text(item.text.unwrap_or_default().text(), false, emit),
+            "reasoning" => emit_thinking(item.text.unwrap_or_default().text(), false, emit),
             "todo_list" => self.todo(item, emit),
-            "error" => {
-                let text = item.message.map(RawText::text).unwrap_or_default();
-                emit(Event::Notice { text: one_line(&text).into() });
-            }
+            "error" => emit_notice(&item.message.unwrap_or_default().text(), emit),
             "command_execution" | "file_change" | "mcp_tool_call" | "web_search"
             | "collab_tool_call" => match event {
                 "item.started" => self.started(item, emit),
@@ -279,12 +260,7 @@ impl CodexParser {
 fn explain_failure(output: &LastOutput<'_>) -> Option<Failure> {
     for line in output.stderr.lines() {
         if line.starts_with("error: ") {
-            return Some(failure(
-                FailureKind::Usage,
-                format!(
-                    "codex would not start: {line} (see \"agent\": {{\"flags\"}} in the settings, and codex exec --help)"
-                ),
-            ));
+            return Some(start_failure("codex", line, "codex exec --help"));
         }
         if line.contains("--skip-git-repo-check was not specified") {
             return Some(failure(

@@ -251,6 +251,14 @@ fn failure(kind: FailureKind, message: impl Into<String>) -> Failure {
     Failure { kind, message: message.into(), resets_at: None }
 }
 
+/// `help` is the command that lists the agent's flags.
+fn start_failure(agent: &str, message: &str, help: &str) -> Failure {
+    let message = format!(
+        "{agent} would not start: {message} (see \"agent\": {{\"flags\"}} in the settings, and {help})"
+    );
+    failure(FailureKind::Usage, message)
+}
+
 fn with_credentials_hint(mut failure: Failure, remedy: &str) -> Failure {
     if failure.kind == FailureKind::Credentials {
         failure.message = format!("{} ({remedy})", failure.message.trim_end());
@@ -278,6 +286,22 @@ fn one_line(text: &str) -> String {
 }
 
 pub type Emit<'e> = dyn FnMut(Event<'_>) + 'e;
+
+fn emit_text(text: Cow<'_, str>, subagent: bool, emit: &mut Emit<'_>) {
+    if !text.is_empty() {
+        emit(Event::Text { text, joined: false, subagent });
+    }
+}
+
+fn emit_thinking(text: Cow<'_, str>, subagent: bool, emit: &mut Emit<'_>) {
+    if !text.is_empty() {
+        emit(Event::Thinking { text, joined: false, subagent });
+    }
+}
+
+fn emit_notice(text: &str, emit: &mut Emit<'_>) {
+    emit(Event::Notice { text: one_line(text).into() });
+}
 
 /// Turns the output of one process into events. Unknown lines become [`Event::Output`].
 pub trait OutputReader {

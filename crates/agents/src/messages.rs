@@ -21,18 +21,16 @@ pub(super) use self::outcome::failure_by_message;
 pub(super) use self::plan::todo_items;
 use self::plan::{TodoChange, TodoList};
 use super::structured::{LineOutcome, LineParser};
-use super::text::LastOutput;
 use super::tools::{RecentMap, summary, tool_output};
-use super::{Emit, SUMMARY_CHARS, failure, one_line, reset, with_credentials_hint};
+use super::{Emit, SUMMARY_CHARS, emit_notice, failure, reset, with_credentials_hint};
 use crate::json::{RawJson, RawText, ShortStr, lenient};
-use ralph_events::event::{Event, Failure, FailureKind};
+use ralph_events::event::{Event, FailureKind};
 use ralph_events::text::format_duration;
 
 #[derive(Debug)]
 pub(super) struct StreamJsonDialect {
     /// The prompt comes back as a `user` message.
     pub(super) echoes_prompt: bool,
-    pub(super) explain_failure: fn(&LastOutput<'_>) -> Option<Failure>,
     /// Finds the start of the program's own API error in a text. The flag says that the message has
     /// no usage.
     pub(super) api_error: Option<fn(&str, bool) -> Option<usize>>,
@@ -142,7 +140,7 @@ impl StreamJsonParser {
         if !answer.trim().is_empty() {
             emit(Event::Text { text: answer.into(), joined: false, subagent });
         }
-        emit(Event::Notice { text: one_line(error).into() });
+        emit_notice(error, emit);
         if !subagent {
             self.api_error = Some(error.to_owned());
         }
@@ -158,7 +156,7 @@ impl StreamJsonParser {
             // A `rate_limit_event` is more precise than the text.
             self.resets_at = self.resets_at.or(resets_at);
         }
-        emit(Event::Notice { text: one_line(text).into() });
+        emit_notice(text, emit);
     }
 
     fn user(&mut self, line: &LineHeader<'_>, emit: &mut Emit<'_>) -> LineOutcome {
@@ -185,9 +183,7 @@ impl StreamJsonParser {
                 }
                 b"text" => {
                     if is_news {
-                        emit(Event::Notice {
-                            text: one_line(&block.text.prefix(SUMMARY_CHARS + 1)).into(),
-                        });
+                        emit_notice(&block.text.prefix(SUMMARY_CHARS + 1), emit);
                     }
                 }
                 b"image" | b"document" => {}
@@ -292,32 +288,22 @@ impl StreamJsonParser {
             }
             "task_notification" => {
                 let status = line.status.as_deref().unwrap_or("ended");
-                let summary = line.summary.map(RawText::text).unwrap_or_default();
-                emit(Event::Notice {
-                    text: one_line(&format!("background task {status}: {summary}")).into(),
-                });
+                let summary = line.summary.unwrap_or_default().text();
+                emit_notice(&format!("background task {status}: {summary}"), emit);
             }
             "hook_response" => {
                 if line.outcome.as_deref().is_some_and(|outcome| outcome != "success") {
                     let name = line.hook_name.as_deref().unwrap_or("?");
-                    let stderr = line.stderr.map(RawText::text).unwrap_or_default();
-                    emit(Event::Notice {
-                        text: one_line(&format!("hook {name} failed: {stderr}")).into(),
-                    });
+                    let stderr = line.stderr.unwrap_or_default().text();
+                    emit_notice(&format!("hook {name} failed: {stderr}"), emit);
                 }
             }
-            "compact_boundary" => {
-                emit(Event::Notice { text: "the agent's context was compacted".into() })
-            }
-            "model_refusal_no_fallback" => {
-                emit(Event::Notice { text: "the model refused to answer".into() })
-            }
+            "compact_boundary" => emit_notice("the agent's context was compacted", emit),
+            "model_refusal_no_fallback" => emit_notice("the model refused to answer", emit),
             "notification" | "informational" => {
-                match line.text.or(line.content).map(RawText::text) {
-                    Some(text) if !text.is_empty() => {
-                        emit(Event::Notice { text: one_line(&text).into() })
-                    }
-                    _ => {}
+                let text = line.text.or(line.content).unwrap_or_default().text();
+                if !text.is_empty() {
+                    emit_notice(&text, emit);
                 }
             }
             _ => return LineOutcome::Unknown,
@@ -426,10 +412,6 @@ impl LineParser for StreamJsonParser {
             _ => LineOutcome::Unknown,
         }
     }
-
-    fn explain_failure(&self, output: &LastOutput<'_>) -> Option<Failure> {
-        (self.dialect.explain_failure)(output)
-    }
 }
 
 /// Reports a retry. The program may renew credentials after the first rejection; after the second,
@@ -474,18 +456,13 @@ fn is_denied_tool(meta: Option<RawJson<'_>>, block: &ContentBlock<'_>) -> bool {
         #[serde(borrow)]
         id: Option<RawText<'a>>,
         non_execution_kind: Option<ShortStr<'a>>,
-        permission_decision: Option<PermissionDecision<'a>>,
-    }
-    #[derive(Deserialize)]
-    struct PermissionDecision<'a> {
-        #[serde(borrow)]
-        decision: Option<ShortStr<'a>>,
+        permission_decision: Option<RawJson<'a>>,
     }
     let metas: Vec<ToolResultMeta<'_>> = lenient(meta);
     metas.iter().any(|meta| {
-        let decision = meta.permission_decision.as_ref();
+        let decision = meta.permission_decision.unwrap_or_default().member("decision");
         meta.id == Some(block.id)
             && (meta.non_execution_kind.as_deref() == Some("permission-rule")
-                || decision.and_then(|decision| decision.decision.as_deref()) == Some("reject"))
+                || decision.text() == "reject")
     })
 }

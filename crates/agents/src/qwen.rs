@@ -3,8 +3,8 @@
 //! It appends a failed API call to the model's text as `[API Error: …]`, and exits with 0.
 
 use super::messages::{StreamJsonDialect, StreamJsonParser};
-use super::structured::StructuredReader;
-use super::text::{LastOutput, PlainReader};
+use super::structured::stream_or_text;
+use super::text::LastOutput;
 use super::{
     Adapter, AgentInvocation, AgentRequest, OutputReader, PromptVia, api, failure, has_option,
 };
@@ -65,17 +65,12 @@ impl Adapter for Qwen {
     }
 
     fn reader(&self, structured: bool) -> Box<dyn OutputReader> {
-        if structured {
-            Box::new(StructuredReader::new(StreamJsonParser::new(&DIALECT)))
-        } else {
-            Box::new(PlainReader::new(explain))
-        }
+        stream_or_text(structured, StreamJsonParser::new(&DIALECT), explain_failure)
     }
 }
 
 static DIALECT: StreamJsonDialect = StreamJsonDialect {
     echoes_prompt: true,
-    explain_failure: explain,
     api_error: Some(api_error),
     denial: Some("Qwen Code requires permission to use "),
     remedy: Some("see `qwen auth`, or check OPENAI_API_KEY"),
@@ -94,11 +89,9 @@ fn api_error(text: &str, has_no_usage: bool) -> Option<usize> {
     (has_no_usage && text[at..].contains(']')).then_some(at)
 }
 
-fn explain(output: &LastOutput<'_>) -> Option<Failure> {
+fn explain_failure(output: &LastOutput<'_>) -> Option<Failure> {
     if output.exit == Some(Exit::Code(53)) {
         return Some(failure(FailureKind::TurnLimit, "qwen ended at its own limit of turns"));
     }
-    let message = first_line(output.stderr)?;
-    let failure = api::classify_failure(0, message);
-    (failure.kind != FailureKind::Other).then_some(failure)
+    api::known_failure(first_line(output.stderr)?)
 }

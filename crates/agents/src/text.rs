@@ -55,8 +55,11 @@ pub(super) struct PlainReader {
     answer_in_file: bool,
     stdout: OutputTail,
     stderr: OutputTail,
-    explain: fn(&LastOutput<'_>) -> Option<Failure>,
+    explain: ExplainFailure,
 }
+
+/// Classifies the failure of a program by its last output.
+pub(super) type ExplainFailure = fn(&LastOutput<'_>) -> Option<Failure>;
 
 #[derive(Debug)]
 pub(super) struct LastOutput<'a> {
@@ -66,7 +69,7 @@ pub(super) struct LastOutput<'a> {
 }
 
 impl PlainReader {
-    pub(super) fn new(explain: fn(&LastOutput<'_>) -> Option<Failure>) -> Self {
+    pub(super) fn new(explain: ExplainFailure) -> Self {
         PlainReader {
             answer_in_file: false,
             stdout: OutputTail::default(),
@@ -75,7 +78,7 @@ impl PlainReader {
         }
     }
 
-    pub(super) fn with_answer_file(explain: fn(&LastOutput<'_>) -> Option<Failure>) -> Self {
+    pub(super) fn with_answer_file(explain: ExplainFailure) -> Self {
         PlainReader { answer_in_file: true, ..PlainReader::new(explain) }
     }
 }
