@@ -105,8 +105,6 @@ impl Adapter for Cline {
 struct ClineParser {
     session: String,
     tools: ToolTracker,
-    /// Text is a subagent's while one of these runs.
-    running: Vec<String>,
     /// The latest text of the main agent.
     last_text: String,
     /// The kind of the last error, which the result has only as prose.
@@ -160,13 +158,18 @@ impl LineParser for ClineParser {
 }
 
 impl ClineParser {
+    /// Text is a subagent's while a tool runs.
+    fn is_in_tool(&self) -> bool {
+        self.tools.is_any_running_except(None)
+    }
+
     fn event(&mut self, event: &ClineEvent<'_>, raw: RawJson<'_>, emit: &mut Emit<'_>) -> bool {
         let content = event.content.as_deref().unwrap_or_default();
         match (&*event.kind, content) {
             ("content_start" | "content_update", "text" | "reasoning") => {}
             ("content_end", "text") => {
                 let text = event.text.unwrap_or_default().text();
-                let subagent = !self.running.is_empty();
+                let subagent = self.is_in_tool();
                 if !subagent {
                     self.last_text = text.clone().into_owned();
                 }
@@ -174,7 +177,7 @@ impl ClineParser {
             }
             ("content_end", "reasoning") => {
                 let text = event.reasoning.unwrap_or_default().text();
-                emit_thinking(text, !self.running.is_empty(), emit);
+                emit_thinking(text, self.is_in_tool(), emit);
             }
             ("content_start", "tool") => self.tool_started(event, emit),
             ("content_update", "tool") => {}
@@ -203,20 +206,15 @@ impl ClineParser {
     }
 
     fn tool_started(&mut self, event: &ClineEvent<'_>, emit: &mut Emit<'_>) {
-        const MAX_RUNNING: usize = 256;
         let id = event.tool_id.as_deref().unwrap_or_default();
         let name = event.tool.as_deref().unwrap_or("tool");
-        let subagent = !self.running.is_empty();
+        let subagent = self.is_in_tool();
         self.tools.start(id, name, tool_summary(name, event.input), None, subagent, emit);
-        if self.running.len() < MAX_RUNNING {
-            self.running.push(id.to_owned());
-        }
     }
 
     fn tool_ended(&mut self, event: &ClineEvent<'_>, emit: &mut Emit<'_>) {
         let id = event.tool_id.as_deref().unwrap_or_default();
-        self.running.retain(|running| running != id);
-        let subagent = !self.running.is_empty();
+        let subagent = self.tools.is_any_running_except(Some(id));
         let mut end = tool_end(event.output);
         end.failed |= event.error.is_some_and(|error| !error.is_null());
         end.denied = end.failed && DENIALS.iter().any(|phrase| end.preview.contains(phrase));

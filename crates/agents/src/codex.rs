@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::structured::{LineOutcome, LineParser, StructuredReader};
 use super::text::{LastOutput, PlainReader};
-use super::tools::{key_values, tool_output};
+use super::tools::{ToolEnd, ToolTracker, key_values, tool_output};
 use super::{
     Adapter, AgentInvocation, AgentRequest, Emit, OutputReader, PREVIEW_CHARS, PromptVia,
     emit_notice, emit_text, emit_thinking, failure, has_option, one_line, reset, start_failure,
@@ -132,8 +132,7 @@ const SANDBOX_FLAGS: [&str; 4] =
 
 #[derive(Debug, Default)]
 struct CodexParser {
-    /// Ids of started items; an item may end without a start.
-    running: Vec<String>,
+    tools: ToolTracker,
     todo: Vec<TodoItem>,
 }
 
@@ -218,42 +217,19 @@ impl CodexParser {
     }
 
     fn started(&mut self, item: &ThreadItem<'_>, emit: &mut Emit<'_>) {
-        const MAX_RUNNING: usize = 256;
-        if self.running.len() >= MAX_RUNNING {
-            self.running.remove(0);
-        }
-        self.running.push(item.id().to_owned());
-        emit(Event::ToolStarted {
-            id: item.id().into(),
-            name: item.name(),
-            summary: item.summary().into(),
-            subagent: false,
-        });
+        self.tools.start(item.id(), &item.name(), item.summary(), None, false, emit);
     }
 
     fn ended(&mut self, item: &ThreadItem<'_>, emit: &mut Emit<'_>) {
-        match self.running.iter().rposition(|id| id == item.id()) {
-            Some(at) => {
-                self.running.remove(at);
-            }
-            None => {
-                self.started(item, emit);
-                self.running.pop();
-            }
+        // An item may end without a start.
+        if !self.tools.is_running(item.id()) {
+            self.started(item, emit);
         }
         let status = item.status.as_deref().unwrap_or_default();
         let denied = status == "declined";
+        let failed = denied || status == "failed" || item.exit_code.unwrap_or(0) != 0;
         let (size, preview) = item.output();
-        emit(Event::ToolEnded {
-            id: item.id().into(),
-            name: item.name(),
-            failed: denied || status == "failed" || item.exit_code.unwrap_or(0) != 0,
-            denied,
-            lines: size.lines,
-            chars: size.chars,
-            preview,
-            subagent: false,
-        });
+        self.tools.end(item.id(), ToolEnd { failed, denied, size, preview }, false, emit);
     }
 }
 

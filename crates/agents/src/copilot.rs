@@ -5,9 +5,9 @@
 
 use serde::Deserialize;
 
-use super::messages::todo_items;
 use super::structured::{LineOutcome, LineParser, stream_or_text};
 use super::text::LastOutput;
+use super::todo::TodoChange;
 use super::tools::{ToolEnd, ToolTracker, summary, tool_output};
 use super::{
     Adapter, AgentInvocation, AgentRequest, Emit, OutputReader, PREVIEW_CHARS, PromptVia, api,
@@ -173,9 +173,10 @@ impl LineParser for CopilotParser {
                 let data: CopilotTool<'_> = lenient(line.data);
                 let id = data.id.as_deref().unwrap_or_default();
                 let name = data.name.as_deref().unwrap_or("tool");
-                let plan = data.arguments.filter(|_| name == "update_todo").and_then(todo_items);
+                let change =
+                    data.arguments.filter(|_| name == "update_todo").and_then(TodoChange::replace);
                 let summary = summary(name, data.arguments);
-                self.tools.start(id, name, summary, plan, subagent, emit);
+                self.tools.start(id, name, summary, change, subagent, emit);
             }
             "tool.execution_complete" => self.tool_ended(line.data, subagent, emit),
             "model.call_failure" => self.status = data.member("statusCode").as_count(),

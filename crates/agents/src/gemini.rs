@@ -5,9 +5,9 @@
 
 use serde::Deserialize;
 
-use super::messages::todo_items;
 use super::structured::{LineOutcome, LineParser, stream_or_text};
 use super::text::LastOutput;
+use super::todo::TodoChange;
 use super::tools::{ToolEnd, ToolTracker, summary, tool_output};
 use super::{
     Adapter, AgentInvocation, AgentRequest, Emit, OutputReader, PREVIEW_CHARS, PromptVia, api,
@@ -127,9 +127,10 @@ impl LineParser for GeminiParser {
             "tool_use" => {
                 let id = line.tool_id.as_deref().unwrap_or_default();
                 let name = line.tool_name.as_deref().unwrap_or("tool");
-                let plan = line.parameters.filter(|_| name == "write_todos").and_then(todo_items);
+                let change =
+                    line.parameters.filter(|_| name == "write_todos").and_then(TodoChange::replace);
                 let summary = summary(name, line.parameters);
-                self.tools.start(id, name, summary, plan, false, emit);
+                self.tools.start(id, name, summary, change, false, emit);
             }
             "tool_result" => self.tool_result(&line, emit),
             "error" => {

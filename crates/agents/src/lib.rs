@@ -21,6 +21,7 @@ mod qwen;
 mod reset;
 mod structured;
 mod text;
+mod todo;
 mod tools;
 mod usage;
 

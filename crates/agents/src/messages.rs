@@ -6,7 +6,6 @@
 mod account;
 mod lines;
 mod outcome;
-mod plan;
 
 use std::borrow::Cow;
 
@@ -18,10 +17,9 @@ use self::account::UsageTotals;
 use self::lines::{ContentBlock, LineHeader, PartialLine, RateLimitLine, SystemLine};
 use self::outcome::ResultLine;
 pub(super) use self::outcome::failure_by_message;
-pub(super) use self::plan::todo_items;
-use self::plan::{TodoChange, TodoList};
 use super::structured::{LineOutcome, LineParser};
-use super::tools::{RecentMap, summary, tool_output};
+use super::todo::TodoChange;
+use super::tools::{RecentMap, ToolEnd, ToolTracker, summary, tool_output};
 use super::{Emit, SUMMARY_CHARS, emit_notice, failure, reset, with_credentials_hint};
 use crate::json::{RawJson, RawText, ShortStr, lenient};
 use ralph_events::event::{Event, FailureKind};
@@ -48,10 +46,9 @@ pub(super) struct StreamJsonParser {
     dialect: &'static StreamJsonDialect,
     session: String,
     model: String,
-    running: RecentMap<OpenToolCall>,
+    tools: ToolTracker,
     /// Calls reported as denied before their result.
     denied: RecentMap<()>,
-    todo: TodoList,
     account: UsageTotals,
     resets_at: Option<i64>,
     /// The API error at the end of the latest message.
@@ -66,9 +63,8 @@ impl StreamJsonParser {
             dialect,
             session: String::new(),
             model: String::new(),
-            running: RecentMap::default(),
+            tools: ToolTracker::default(),
             denied: RecentMap::default(),
-            todo: TodoList::default(),
             account: UsageTotals::default(),
             resets_at: None,
             api_error: None,
@@ -196,25 +192,8 @@ impl StreamJsonParser {
     fn tool_started(&mut self, block: &ContentBlock<'_>, subagent: bool, emit: &mut Emit<'_>) {
         let id = &*block.id.text();
         let name = &*block.name.map_or("tool".into(), RawText::text);
-        let summary = summary(name, block.input);
-        // Only the main agent's list is shown.
-        let plan = if subagent { None } else { TodoChange::from_tool_call(name, block.input) };
-        let before = plan.as_ref().map(|_| self.todo.clone());
-        match &plan {
-            // Shown at once, because the result adds nothing.
-            Some(plan) => {
-                if self.todo.apply(plan, id) {
-                    emit(Event::Todo { items: self.todo.items() });
-                }
-            }
-            None => emit(Event::ToolStarted {
-                id: id.into(),
-                name: name.into(),
-                summary: summary.as_str().into(),
-                subagent,
-            }),
-        }
-        self.running.insert(id, OpenToolCall { name: name.to_owned(), summary, before });
+        let change = TodoChange::from_tool_call(name, block.input);
+        self.tools.start(id, name, summary(name, block.input), change, subagent, emit);
     }
 
     fn tool_ended(
@@ -225,36 +204,10 @@ impl StreamJsonParser {
         emit: &mut Emit<'_>,
     ) {
         let id = &*block.id.text();
-        let failed = block.is_error;
         let denied = self.denied.remove(id).is_some() || denied;
-        let started = self.running.remove(id);
         let (size, preview) = tool_output(block.content);
-        if let Some(before) = started.as_ref().and_then(|started| started.before.as_ref()) {
-            if !failed {
-                return self.todo.name(id, &preview);
-            }
-            if self.todo.items() != before.items() {
-                self.todo = before.clone();
-                emit(Event::Todo { items: self.todo.items() });
-            }
-            // A failed change is shown as a failed tool.
-            emit(Event::ToolStarted {
-                id: id.into(),
-                name: started.as_ref().map_or("tool", |started| &started.name).into(),
-                summary: started.as_ref().map_or("", |started| &started.summary).into(),
-                subagent,
-            });
-        }
-        emit(Event::ToolEnded {
-            id: id.into(),
-            name: started.as_ref().map_or("tool", |started| &started.name).into(),
-            failed,
-            denied,
-            lines: size.lines,
-            chars: size.chars,
-            preview,
-            subagent,
-        });
+        let end = ToolEnd { failed: block.is_error, denied, size, preview };
+        self.tools.end(id, end, subagent, emit);
     }
 
     /// Reads part of a message that an `assistant` line repeats. Only the final usage is new.
@@ -436,14 +389,6 @@ fn api_retry(line: &SystemLine<'_>, emit: &mut Emit<'_>) -> LineOutcome {
     let failure = Some(failure(FailureKind::Credentials, message));
     emit(Event::Result { failure, usage: None, turns: None });
     LineOutcome::Result
-}
-
-#[derive(Debug)]
-struct OpenToolCall {
-    name: String,
-    summary: String,
-    /// The list before the call, if the call changes it.
-    before: Option<TodoList>,
 }
 
 fn starts_with(content: Option<RawJson<'_>>, prefix: &str) -> bool {

@@ -6,9 +6,9 @@
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::messages::todo_items;
 use super::structured::{LineOutcome, LineParser, stream_or_text};
 use super::text::LastOutput;
+use super::todo::TodoChange;
 use super::tools::{ToolEnd, ToolTracker, summary, tool_output};
 use super::{
     Adapter, AgentInvocation, AgentRequest, Emit, OutputReader, PromptVia, api, emit_notice,
@@ -204,8 +204,8 @@ impl OpencodeParser {
         let state: ToolState<'_> = lenient(part.state);
         let id = part.call.as_deref().unwrap_or_default();
         let name = part.tool.as_deref().unwrap_or("tool");
-        let plan = state.input.filter(|_| name == "todowrite").and_then(todo_items);
-        self.tools.start(id, name, summary(name, state.input), plan, subagent, emit);
+        let change = state.input.filter(|_| name == "todowrite").and_then(TodoChange::replace);
+        self.tools.start(id, name, summary(name, state.input), change, subagent, emit);
         let failed = state.status.as_deref() == Some("error");
         let exit: f64 = lenient(state.metadata.map(|metadata| metadata.member("exit")));
         let error = state.error.unwrap_or_default().text();
