@@ -358,35 +358,11 @@ impl dyn Adapter {
         self.profile().name
     }
 
-    pub fn install_command(&self) -> &'static str {
-        self.profile().install_command
-    }
-
     pub fn recorded_version(&self) -> Option<&'static str> {
         match self.profile().recording {
             Recording::Version { version, .. } => Some(version),
             Recording::Missing { .. } => None,
         }
-    }
-
-    pub fn interactive_autonomous_flags(&self) -> &'static [&'static str] {
-        self.profile().interactive_autonomous_flags
-    }
-
-    pub fn streams_text(&self) -> bool {
-        self.profile().streams_text
-    }
-
-    pub fn reports_cost(&self) -> bool {
-        self.profile().cost_is_verified
-    }
-
-    pub fn reports_tokens(&self) -> bool {
-        self.profile().tokens.is_some()
-    }
-
-    pub fn sandboxes_itself(&self) -> bool {
-        self.profile().sandboxes_itself
     }
 }
 

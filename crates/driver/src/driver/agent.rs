@@ -198,7 +198,7 @@ impl<W: World> Driver<'_, W> {
         let rules = &self.spec.rules;
         let adapter = self.spec.agent.adapter;
         let has_price = rules.budget.cost_usd.or(rules.iteration_budget.cost_usd).is_some();
-        if finished.unpriced && has_price && adapter.reports_cost() {
+        if finished.unpriced && has_price && adapter.profile().cost_is_verified {
             let message = format!(
                 "{} tells no price for the tokens that it uses, so that a budget in dollars counts an \
                  estimate, at what a large model costs; a limit of tokens (--max-tokens, budget.tokens) is exact",

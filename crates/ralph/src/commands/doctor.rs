@@ -24,7 +24,12 @@ pub fn doctor(project: &Project) -> Result<u8, Error> {
         let line = agents::find_installed(adapter.name(), dir).map(|found| describe(found, true));
         found += u32::from(line.is_some());
         let refuses = line.is_some() && adapter.name() == "claude" && refuses_root();
-        row(&mut out, adapter.name(), line, &format!("to get it: {}", adapter.install_command()));
+        row(
+            &mut out,
+            adapter.name(),
+            line,
+            &format!("to get it: {}", adapter.profile().install_command),
+        );
         if refuses {
             out.push_str(&format!("           {:<9} {ROOT_WARNING}\n", ""));
         }
