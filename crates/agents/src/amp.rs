@@ -9,7 +9,7 @@ use super::{
     Adapter, AgentInvocation, AgentRequest, OutputReader, PromptVia, failure, has_option, messages,
     start_failure,
 };
-use crate::profile::{AgentHome, AgentProfile, FileExposure, HomeDir, Recording};
+use crate::profile::{AgentExtras, AgentHome, AgentProfile, FileExposure, HomeDir, Recording};
 use ralph_events::event::{Failure, FailureKind};
 use ralph_events::text::first_line;
 
@@ -26,14 +26,9 @@ static PROFILE: AgentProfile = AgentProfile {
     cost: Some("if it tells"),
     cost_is_verified: false,
     limit_end: None,
-    streams_text: false,
-    sandboxes_itself: false,
-    stop_hook: false,
     interactive_autonomous_flags: &["--dangerously-allow-all"],
     hosts: &["ampcode.com"],
     key_prefixes: &["AMP_"],
-    cloud_keys: &[],
-    configured_keys: None,
     homes: &[AgentHome {
         dir: HomeDir::HOME,
         entries: &[
@@ -41,6 +36,7 @@ static PROFILE: AgentProfile = AgentProfile {
             (".config/amp", FileExposure::Config),
         ],
     }],
+    extras: AgentExtras::NONE,
 };
 
 impl Adapter for Amp {

@@ -19,8 +19,8 @@ use super::{
 };
 use crate::json::{RawJson, RawText, ShortStr, TextSize, lenient};
 use crate::profile::{
-    AgentHome, AgentProfile, FileExposure, HomeDir, MODEL_SERVICE_PREFIXES, PROVIDER_HOSTS,
-    Recording,
+    AgentExtras, AgentHome, AgentProfile, FileExposure, HomeDir, MODEL_SERVICE_PREFIXES,
+    PROVIDER_HOSTS, Recording,
 };
 use crate::usage::read_inclusive_usage;
 use ralph_events::control_chars::strip_control_chars;
@@ -43,14 +43,9 @@ static PROFILE: AgentProfile = AgentProfile {
     cost: Some("where it knows the price"),
     cost_is_verified: true,
     limit_end: Some("if the service tells"),
-    streams_text: false,
-    sandboxes_itself: false,
-    stop_hook: false,
     interactive_autonomous_flags: &[],
     hosts: PROVIDER_HOSTS,
     key_prefixes: MODEL_SERVICE_PREFIXES,
-    cloud_keys: &[],
-    configured_keys: None,
     homes: &[AgentHome {
         dir: HomeDir { moved_by: Some("CLINE_DIR"), path: ".cline" },
         entries: &[
@@ -59,6 +54,7 @@ static PROFILE: AgentProfile = AgentProfile {
             ("data/globalState.json", FileExposure::Copy),
         ],
     }],
+    extras: AgentExtras::NONE,
 };
 
 impl Adapter for Cline {

@@ -18,7 +18,9 @@ use super::{
     emit_notice, emit_text, emit_thinking, failure, has_option, one_line, reset, start_failure,
 };
 use crate::json::{RawJson, RawText, ShortStr, TextSize, lenient};
-use crate::profile::{AgentHome, AgentProfile, ConfiguredKeys, FileExposure, HomeDir, Recording};
+use crate::profile::{
+    AgentExtras, AgentHome, AgentProfile, ConfiguredKeys, FileExposure, HomeDir, Recording,
+};
 use crate::usage::read_inclusive_usage;
 use ralph_events::event::{Event, Failure, FailureKind, TodoItem, TodoStatus};
 
@@ -35,18 +37,9 @@ static PROFILE: AgentProfile = AgentProfile {
     cost: None,
     cost_is_verified: false,
     limit_end: Some("yes"),
-    streams_text: false,
-    sandboxes_itself: true,
-    stop_hook: false,
     interactive_autonomous_flags: &["-s", "workspace-write", "-a", "never"],
     hosts: &["api.openai.com", "auth.openai.com", "chatgpt.com"],
     key_prefixes: &["OPENAI_", "CODEX_", "AZURE_OPENAI_"],
-    cloud_keys: &[],
-    configured_keys: Some(ConfiguredKeys {
-        dir: HOME_DIR,
-        file: "config.toml",
-        variables: key_variables,
-    }),
     homes: &[AgentHome {
         dir: HOME_DIR,
         entries: &[
@@ -58,6 +51,15 @@ static PROFILE: AgentProfile = AgentProfile {
             ("skills", FileExposure::Config),
         ],
     }],
+    extras: AgentExtras {
+        sandboxes_itself: true,
+        configured_keys: Some(ConfiguredKeys {
+            dir: HOME_DIR,
+            file: "config.toml",
+            variables: key_variables,
+        }),
+        ..AgentExtras::NONE
+    },
 };
 
 impl Adapter for Codex {

@@ -14,7 +14,7 @@ use super::{
     emit_notice, emit_thinking, failure, has_option, start_failure,
 };
 use crate::json::{RawJson, RawText, ShortStr, lenient};
-use crate::profile::{AgentHome, AgentProfile, FileExposure, HomeDir, Recording};
+use crate::profile::{AgentExtras, AgentHome, AgentProfile, FileExposure, HomeDir, Recording};
 use crate::usage::read_inclusive_usage;
 use ralph_events::control_chars::strip_control_chars;
 use ralph_events::event::{Event, Failure, FailureKind, Usage};
@@ -30,14 +30,9 @@ static PROFILE: AgentProfile = AgentProfile {
     cost: None,
     cost_is_verified: false,
     limit_end: Some("if the service tells"),
-    streams_text: false,
-    sandboxes_itself: false,
-    stop_hook: false,
     interactive_autonomous_flags: &["--allow-all-tools"],
     hosts: &["api.githubcopilot.com", "*.githubcopilot.com", "api.github.com"],
     key_prefixes: &["COPILOT_"],
-    cloud_keys: &[],
-    configured_keys: None,
     homes: &[AgentHome {
         dir: HomeDir { moved_by: Some("COPILOT_HOME"), path: ".copilot" },
         entries: &[
@@ -47,6 +42,7 @@ static PROFILE: AgentProfile = AgentProfile {
             ("skills", FileExposure::Config),
         ],
     }],
+    extras: AgentExtras::NONE,
 };
 
 impl Adapter for Copilot {

@@ -14,7 +14,7 @@ use super::{
     emit_notice, failure, has_option, start_failure, with_credentials_hint,
 };
 use crate::json::{Count, RawJson, RawText, ShortStr};
-use crate::profile::{AgentHome, AgentProfile, FileExposure, HomeDir, Recording};
+use crate::profile::{AgentExtras, AgentHome, AgentProfile, FileExposure, HomeDir, Recording};
 use ralph_events::control_chars::strip_control_chars;
 use ralph_events::event::{Event, Exit, Failure, FailureKind, Usage};
 
@@ -29,9 +29,6 @@ static PROFILE: AgentProfile = AgentProfile {
     cost: None,
     cost_is_verified: false,
     limit_end: Some("if the service tells"),
-    streams_text: true,
-    sandboxes_itself: false,
-    stop_hook: false,
     interactive_autonomous_flags: &["--approval-mode", "yolo"],
     hosts: &[
         "generativelanguage.googleapis.com",
@@ -39,8 +36,6 @@ static PROFILE: AgentProfile = AgentProfile {
         "oauth2.googleapis.com",
     ],
     key_prefixes: &["GEMINI_", "GOOGLE_API_KEY", "GOOGLE_GEMINI_", "GOOGLE_GENERATIVE_AI_"],
-    cloud_keys: &[],
-    configured_keys: None,
     homes: &[AgentHome {
         dir: HomeDir { moved_by: None, path: ".gemini" },
         entries: &[
@@ -55,6 +50,7 @@ static PROFILE: AgentProfile = AgentProfile {
             ("trustedFolders.json", FileExposure::Copy),
         ],
     }],
+    extras: AgentExtras { streams_text: true, ..AgentExtras::NONE },
 };
 
 impl Adapter for Gemini {

@@ -340,6 +340,11 @@ pub trait Adapter: std::fmt::Debug + Sync {
     fn writable_dir_flags(&self, _directories: &[PathBuf]) -> Vec<OsString> {
         Vec::new()
     }
+    /// Flags that set variables where its environment is not ralph's to set.
+    fn env_flags(&self, _variables: &[(&str, &str)]) -> Vec<OsString> {
+        Vec::new()
+    }
+
     fn reader(&self, structured: bool) -> Box<dyn OutputReader>;
     /// Adds flags that make the agent call `hook` before each tool. Returns `None` if it cannot, or
     /// would not start with these flags anyway.

@@ -16,8 +16,8 @@ use super::{
 };
 use crate::json::{Count, RawJson, RawText, ShortStr, lenient};
 use crate::profile::{
-    AgentHome, AgentProfile, FileExposure, HomeDir, MODEL_SERVICE_PREFIXES, PROVIDER_HOSTS,
-    Recording,
+    AgentExtras, AgentHome, AgentProfile, FileExposure, HomeDir, MODEL_SERVICE_PREFIXES,
+    PROVIDER_HOSTS, Recording,
 };
 use ralph_events::control_chars::strip_control_chars;
 use ralph_events::event::{Event, Exit, Failure, FailureKind, Usage};
@@ -33,14 +33,9 @@ static PROFILE: AgentProfile = AgentProfile {
     cost: Some("after each step"),
     cost_is_verified: true,
     limit_end: Some("if the service tells"),
-    streams_text: false,
-    sandboxes_itself: false,
-    stop_hook: false,
     interactive_autonomous_flags: &[],
     hosts: PROVIDER_HOSTS,
     key_prefixes: MODEL_SERVICE_PREFIXES,
-    cloud_keys: &[],
-    configured_keys: None,
     homes: &[AgentHome {
         dir: HomeDir::HOME,
         entries: &[
@@ -49,6 +44,7 @@ static PROFILE: AgentProfile = AgentProfile {
             (".opencode/bin", FileExposure::Config),
         ],
     }],
+    extras: AgentExtras::NONE,
 };
 
 impl Adapter for Opencode {

@@ -9,7 +9,7 @@ use super::{
     Adapter, AgentInvocation, AgentRequest, OutputReader, PromptVia, api, failure, has_option,
 };
 use crate::profile::{
-    AgentHome, AgentProfile, FileExposure, HomeDir, MODEL_SERVICE_PREFIXES, Recording,
+    AgentExtras, AgentHome, AgentProfile, FileExposure, HomeDir, MODEL_SERVICE_PREFIXES, Recording,
 };
 use ralph_events::event::{Exit, Failure, FailureKind};
 use ralph_events::text::first_line;
@@ -25,14 +25,9 @@ static PROFILE: AgentProfile = AgentProfile {
     cost: None,
     cost_is_verified: false,
     limit_end: Some("if the service tells"),
-    streams_text: false,
-    sandboxes_itself: false,
-    stop_hook: false,
     interactive_autonomous_flags: &["--yolo"],
     hosts: &["dashscope.aliyuncs.com", "dashscope-intl.aliyuncs.com", "*.qwen.ai"],
     key_prefixes: MODEL_SERVICE_PREFIXES,
-    cloud_keys: &[],
-    configured_keys: None,
     homes: &[AgentHome {
         dir: HomeDir { moved_by: None, path: ".qwen" },
         entries: &[
@@ -42,6 +37,7 @@ static PROFILE: AgentProfile = AgentProfile {
             ("settings.json", FileExposure::Copy),
         ],
     }],
+    extras: AgentExtras::NONE,
 };
 
 impl Adapter for Qwen {

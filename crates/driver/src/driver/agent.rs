@@ -155,7 +155,7 @@ impl<W: World> Driver<'_, W> {
     /// Makes Claude Code's stop hook look for uncommitted work. Not if the loop commits: the agent must not commit
     /// before the guardrails.
     fn stop_check_id(&self) -> String {
-        let has_stop_hook = self.spec.agent.adapter.profile().stop_hook;
+        let has_stop_hook = self.spec.agent.adapter.profile().extras.stop_hook;
         let loop_commits =
             self.spec.scm.as_ref().is_some_and(|scm| scm_kinds(scm).contains(&ScmTaskKind::Commit));
         if has_stop_hook && !loop_commits {
