@@ -15,10 +15,17 @@ pub(crate) static DATA: LazyLock<PolicyData> = LazyLock::new(|| {
 
 pub(crate) type Words = Vec<&'static str>;
 
+/// The words of a list in one string, separated by commas. Most lists are never split, which makes
+/// parsing the file cheap.
+pub(crate) fn words(list: &'static str) -> impl Iterator<Item = &'static str> {
+    list.split(',').map(str::trim_start).filter(|word| !word.is_empty())
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, bound(deserialize = "'de: 'static"))]
 pub(crate) struct PolicyData {
-    pub(crate) commands: CommandRules,
+    /// In the order of checking.
+    pub(crate) commands: Vec<CommandRule>,
     /// The first matching entry decides.
     pub(crate) protected_paths: Vec<ProtectedPath>,
     /// Options whose value is the next word, by program.
@@ -54,27 +61,6 @@ pub(crate) struct PolicyData {
     /// Words in names of MCP tools whose paths belong to URLs.
     pub(crate) tool_web_words: Words,
     pub(crate) code_calls: CodeCalls,
-}
-
-/// In the order of checking.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, bound(deserialize = "'de: 'static"))]
-pub(crate) struct CommandRules {
-    files: Vec<CommandRule>,
-    network: Vec<CommandRule>,
-    secrets: Vec<CommandRule>,
-    system: Vec<CommandRule>,
-    pub(crate) publishing: Vec<CommandRule>,
-    git: Vec<CommandRule>,
-    pub(crate) databases: Vec<CommandRule>,
-    cloud: Vec<CommandRule>,
-}
-
-impl CommandRules {
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &CommandRule> {
-        let Self { files, network, secrets, system, publishing, git, databases, cloud } = self;
-        [files, network, secrets, system, publishing, git, databases, cloud].into_iter().flatten()
-    }
 }
 
 /// Parts of calls in any language. Some contain quotes, so none is borrowed.
@@ -127,7 +113,7 @@ mod tests {
     #[test]
     fn wrappers_name_each_program_once() {
         let mut programs: Vec<&str> =
-            DATA.wrappers.iter().flat_map(|wrapper| wrapper.programs.iter().copied()).collect();
+            DATA.wrappers.iter().flat_map(|wrapper| words(wrapper.programs)).collect();
         let count = programs.len();
         programs.sort_unstable();
         programs.dedup();

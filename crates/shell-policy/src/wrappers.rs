@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::Family;
 use super::code;
-use super::data::{DATA, Words};
+use super::data::{DATA, words};
 use super::find;
 use super::rules::{Hit, flag_values, valued_options};
 use super::run::{program_name, shell_quote};
@@ -13,11 +13,11 @@ use super::walk::ShellWalker;
 
 /// A program that takes options, operands, then a command.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields, bound(deserialize = "'de: 'static"))]
+#[serde(deny_unknown_fields)]
 pub(super) struct WrapperProgram {
-    pub(super) programs: Words,
+    pub(super) programs: &'static str,
     #[serde(default)]
-    option_values: Words,
+    option_values: &'static str,
     #[serde(default)]
     operands: usize,
 }
@@ -45,13 +45,14 @@ impl ShellWalker<'_> {
         if ["pwsh", "powershell"].contains(&name) {
             return Some(self.check_powershell(argv, stdin));
         }
-        if let Some(wrapper) = DATA.wrappers.iter().find(|wrapper| wrapper.programs.contains(&name))
-        {
+        let is_this = |wrapper: &&WrapperProgram| words(wrapper.programs).any(|it| it == name);
+        if let Some(wrapper) = DATA.wrappers.iter().find(is_this) {
             if name == "command" && args.first().is_some_and(|a| a.text == "-v" || a.text == "-V") {
                 let found = args.get(1).map(|arg| arg.text.clone()).unwrap_or_default();
                 return Some(KnownOutput::known(found));
             }
-            let mut rest = skip_options(args, &wrapper.option_values);
+            let valued: Vec<&str> = words(wrapper.option_values).collect();
+            let mut rest = skip_options(args, &valued);
             rest = rest.get(wrapper.operands..).unwrap_or_default();
             while let [first, tail @ ..] = rest
                 && let Some((name, value)) = assignment(&first.text)

@@ -192,10 +192,7 @@ fn flag_matches(flag: &str, text: &str) -> bool {
 }
 
 pub(super) fn check_all(command: &CommandInvocation<'_>) -> Vec<Hit> {
-    let mut hits = Vec::new();
-    for rule in DATA.commands.iter() {
-        hits.extend(rule.check(command));
-    }
+    let mut hits: Vec<Hit> = DATA.commands.iter().filter_map(|rule| rule.check(command)).collect();
     for function in [
         files::check,
         network::check,
@@ -218,7 +215,11 @@ pub(super) fn check_all(command: &CommandInvocation<'_>) -> Vec<Hit> {
 pub(super) fn programs() -> impl Iterator<Item = &'static str> {
     ["rm", "dd", "sh", "bash", "cat"]
         .into_iter()
-        .chain(DATA.commands.iter().flat_map(|rule| rule.programs.iter().copied()))
+        .chain(DATA.commands.iter().flat_map(CommandRule::programs))
+}
+
+fn rules_of(family: Family) -> impl Iterator<Item = &'static CommandRule> {
+    DATA.commands.iter().filter(move |rule| rule.family == family)
 }
 
 #[cfg(test)]

@@ -1,8 +1,7 @@
 //! Publishing and supply chain.
 
-use super::{CommandInvocation, Hit};
+use super::{CommandInvocation, Hit, rules_of};
 use crate::Family::Publishing;
-use crate::data::DATA;
 use crate::value::Argument;
 
 const LEAVE_PUBLISHING_TO_USER: &str = "prepare the release and leave publishing to a person";
@@ -100,9 +99,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
         let inner = CommandInvocation { name: &module.text, args, context: command.context };
         hits.extend(check_registry(&inner));
         hits.extend(check_url_package(&inner));
-        for rule in &DATA.commands.publishing {
-            hits.extend(rule.check(&inner));
-        }
+        hits.extend(rules_of(Publishing).filter_map(|rule| rule.check(&inner)));
     }
     // Without a subcommand they deploy.
     let harmless = ["--help", "-h", "--version", "-v"];

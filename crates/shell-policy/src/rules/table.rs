@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::{CommandInvocation, Hit};
-use crate::data::{DATA, Words};
+use crate::data::{DATA, words};
 use crate::value::glob_match;
 use crate::{Family, Tier};
 
@@ -14,29 +14,39 @@ pub(crate) struct CommandRule {
     #[serde(default, rename = "comment")]
     _comment: serde::de::IgnoredAny,
     tier: Tier,
-    family: Family,
-    pub(super) programs: Words,
+    pub(super) family: Family,
+    pub(super) programs: &'static str,
     /// Alternatives for the first operands, such as `repo delete`. `*` is a wildcard.
     #[serde(default)]
-    subcommands: Words,
+    subcommands: &'static str,
     /// At least one must be present.
     #[serde(default)]
-    flags: Words,
+    flags: &'static str,
     /// None may be present.
     #[serde(default)]
-    unless: Words,
+    unless: &'static str,
     pub(super) reason: &'static str,
     pub(super) suggestion: &'static str,
 }
 
 impl CommandRule {
+    pub(super) fn programs(&self) -> impl Iterator<Item = &'static str> {
+        words(self.programs)
+    }
+
+    fn names(&self, name: &str) -> bool {
+        // Most rules are for other programs, which a search tells faster than a comparison of words.
+        let may_name = self.programs.contains(name) || self.programs.contains('*');
+        may_name && self.programs().any(|program| name_matches(program, name))
+    }
+
     pub(super) fn check(&self, command: &CommandInvocation<'_>) -> Option<Hit> {
-        if !self.programs.iter().any(|program| name_matches(program, command.name)) {
+        if !self.names(command.name) {
             return None;
         }
         if !self.subcommands.is_empty() {
             let operands = command.operands();
-            let matches = |subcommand: &&str| {
+            let matches = |subcommand: &str| {
                 subcommand.split(' ').enumerate().all(|(at, word)| {
                     operands.get(at).is_some_and(|operand| {
                         operand.text == word
@@ -44,13 +54,12 @@ impl CommandRule {
                     })
                 })
             };
-            if !self.subcommands.iter().any(matches) {
+            if !words(self.subcommands).any(matches) {
                 return None;
             }
         }
-        if (!self.flags.is_empty() && !command.has(&self.flags))
-            || (!self.unless.is_empty() && command.has(&self.unless))
-        {
+        let has_any = |flags| command.has(&words(flags).collect::<Vec<_>>());
+        if (!self.flags.is_empty() && !has_any(self.flags)) || has_any(self.unless) {
             return None;
         }
         let has_word = |word: &str| {
