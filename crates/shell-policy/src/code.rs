@@ -212,21 +212,17 @@ fn run_code(
     origin: TextOrigin,
 ) {
     match origin {
-        TextOrigin::Network => walk.report(
+        TextOrigin::Network => walk.deny(
             argv,
-            Hit::deny(
-                Family::Publishing,
-                "it runs what was just downloaded",
-                "download to a file in the project, read it, then run that",
-            ),
+            Family::Publishing,
+            "it runs what was just downloaded",
+            "download to a file in the project, read it, then run that",
         ),
-        TextOrigin::Decoded => walk.report(
+        TextOrigin::Decoded => walk.deny(
             argv,
-            Hit::deny(
-                Family::Obfuscation,
-                "it runs what was just decoded",
-                "write the code itself",
-            ),
+            Family::Obfuscation,
+            "it runs what was just decoded",
+            "write the code itself",
         ),
         TextOrigin::Literal | TextOrigin::Computed => walk.report_unknown_code(argv, name),
     }
@@ -241,23 +237,18 @@ fn scan_source(walk: &mut ShellWalker<'_>, argv: &[Argument], code: &str) {
     let connects =
         has(&["socket", "fsockopen", "tcpsocket", "net.connect", "net.socket", "createconnection"]);
     if connects && has(&["dup2", "pty", "/bin/sh", "/bin/bash", "cmd.exe", "exec(", "spawn"]) {
-        walk.report(
-            argv,
-            Hit::deny(Family::Remote, "it connects a shell to another machine", "leave it"),
-        );
+        walk.deny(argv, Family::Remote, "it connects a shell to another machine", "leave it");
     }
     if calls(&DATA.code_calls.decode) && calls(&DATA.code_calls.evaluate) {
-        walk.report(
+        walk.deny(
             argv,
-            Hit::deny(
-                Family::Obfuscation,
-                "it runs what it decodes, so that nobody can see what that is",
-                "write the code itself",
-            ),
+            Family::Obfuscation,
+            "it runs what it decodes, so that nobody can see what that is",
+            "write the code itself",
         );
     }
     if has(&["os.fork", "fork()", "fork while"]) && has(&["while", "for(;;)", "loop"]) {
-        walk.report(argv, Hit::deny(Family::Resources, "it starts itself without end", "leave it"));
+        walk.deny(argv, Family::Resources, "it starts itself without end", "leave it");
     }
     if calls(&DATA.code_calls.delete) {
         let paths: Vec<Argument> = match texts.len() {
@@ -268,9 +259,7 @@ fn scan_source(walk: &mut ShellWalker<'_>, argv: &[Argument], code: &str) {
             let command_context = walk.command_context(None);
             paths.iter().filter_map(|path| command_context.check_delete(path)).collect()
         };
-        for hit in hits {
-            walk.report(argv, hit);
-        }
+        walk.report_all(argv, hits);
     }
     let writes = has(&[
         "'w", "\"w", "'a'", "\"a\"", "write", "copyfile", "rename", "unlink", "remove(", "copy(",
@@ -288,9 +277,7 @@ fn scan_source(walk: &mut ShellWalker<'_>, argv: &[Argument], code: &str) {
             hits.extend(command_context.check_write(&path).filter(|hit| hit.tier == Tier::Deny));
         }
     }
-    for hit in hits {
-        walk.report(argv, hit);
-    }
+    walk.report_all(argv, hits);
     if calls(&DATA.code_calls.start_process) {
         let mut row: Vec<Argument> = Vec::new();
         let mut listed = false;

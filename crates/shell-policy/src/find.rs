@@ -182,9 +182,7 @@ fn report_deletes(walk: &mut ShellWalker<'_>, argv: &[Argument], paths: &[Argume
         let command_context = walk.command_context(None);
         paths.iter().filter_map(|path| command_context.check_delete(path)).collect()
     };
-    for hit in hits {
-        walk.report(argv, hit);
-    }
+    walk.report_all(argv, hits);
 }
 
 /// `fd [OPTIONS] [PATTERN] [PATH…] [-x COMMAND…]`

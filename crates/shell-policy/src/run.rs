@@ -87,9 +87,7 @@ impl ShellWalker<'_> {
             if rm.has(&["-r", "-R", "--recursive"]) && rm.has(&["-f", "--force"]) {
                 hits.extend(rules::check_all(&rm));
             }
-            for hit in hits {
-                self.report(argv, hit);
-            }
+            self.report_all(argv, hits);
             return KnownOutput::unknown();
         }
         if first.glob {
@@ -105,9 +103,7 @@ impl ShellWalker<'_> {
         }
         let invocation = CommandInvocation { name: &name, args, context: &command_context };
         let hits = rules::check_all(&invocation);
-        for hit in hits {
-            self.report(argv, hit);
-        }
+        self.report_all(argv, hits);
         if first.text.contains('/')
             && let Some(output) = self.file_content(first)
         {
@@ -212,34 +208,28 @@ impl ShellWalker<'_> {
         origin: TextOrigin,
     ) -> KnownOutput {
         match origin {
-            TextOrigin::Network => self.report(
+            TextOrigin::Network => self.deny(
                 argv,
-                Hit::deny(
-                    Family::Publishing,
-                    "it runs what was just downloaded",
-                    "download to a file in the project, read it, then run that",
-                ),
+                Family::Publishing,
+                "it runs what was just downloaded",
+                "download to a file in the project, read it, then run that",
             ),
-            TextOrigin::Decoded => self.report(
+            TextOrigin::Decoded => self.deny(
                 argv,
-                Hit::deny(
-                    Family::Obfuscation,
-                    "it runs what was just decoded",
-                    "write the command itself",
-                ),
+                Family::Obfuscation,
+                "it runs what was just decoded",
+                "write the command itself",
             ),
             TextOrigin::Literal | TextOrigin::Computed => {}
         }
         if text.trim_matches(|c: char| c == UNKNOWN || c.is_whitespace()).is_empty() {
             if text.contains(UNKNOWN) && origin <= TextOrigin::Computed {
-                self.report(
-                    argv,
-                    Hit::warn(
-                        Family::Obfuscation,
-                        "it runs a text that is not known before",
-                        "write the command itself, or put it into a script in the project",
-                    ),
+                let hit = Hit::warn(
+                    Family::Obfuscation,
+                    "it runs a text that is not known before",
+                    "write the command itself, or put it into a script in the project",
                 );
+                self.report(argv, hit);
             }
             return KnownOutput::unknown();
         }

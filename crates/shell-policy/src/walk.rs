@@ -13,7 +13,7 @@ use super::rules::{CommandContext, Hit};
 use super::shell::{Connector, ListItem, Program, RedirectOp, ShellCommand, Simple, parse};
 use super::state::{Function, FunctionBody, ShellState, Value};
 use super::value::{Argument, KnownOutput};
-use super::{Context, Family, Finding, Tier, Verdict};
+use super::{Context, Family, Tier, Verdict};
 
 /// Maximum number of commands and programs.
 const MAX_STEPS: usize = 10_000;
@@ -99,7 +99,8 @@ impl ShellWalker<'_> {
         &'s self,
         stdin: Option<&'s KnownOutput>,
     ) -> CommandContext<'s> {
-        CommandContext::new(self.context, self.state.cwd.as_deref(), stdin, &self.state.links)
+        let ShellState { cwd, links, .. } = &self.state;
+        CommandContext { context: self.context, cwd: cwd.as_deref(), stdin, links }
     }
 
     /// Records a hit, unless the project allows the command.
@@ -120,6 +121,22 @@ impl ShellWalker<'_> {
         self.record_finding(subject(argv), hit);
     }
 
+    pub(super) fn report_all(&mut self, argv: &[Argument], hits: Vec<Hit>) {
+        for hit in hits {
+            self.report(argv, hit);
+        }
+    }
+
+    pub(super) fn deny(
+        &mut self,
+        argv: &[Argument],
+        family: Family,
+        reason: &'static str,
+        suggestion: &'static str,
+    ) {
+        self.report(argv, Hit::deny(family, reason, suggestion));
+    }
+
     fn is_for_tests(&self) -> bool {
         ["RAILS_ENV", "RACK_ENV", "MIX_ENV", "APP_ENV", "NODE_ENV"].iter().any(|name| {
             let names = ["test", "testing"];
@@ -133,17 +150,8 @@ impl ShellWalker<'_> {
     }
 
     pub(super) fn record_finding(&mut self, subject: String, hit: Hit) {
-        let finding = Finding {
-            family: hit.family,
-            subject,
-            reason: hit.reason.into_owned(),
-            suggestion: hit.suggestion.into_owned(),
-        };
-        let verdict = match hit.tier {
-            Tier::Warn => Verdict::Warn(finding),
-            Tier::Deny => Verdict::Deny(finding),
-        };
-        self.verdict = std::mem::replace(&mut self.verdict, Verdict::Allow).max_severity(verdict);
+        let before = std::mem::replace(&mut self.verdict, Verdict::Allow);
+        self.verdict = before.max_severity(hit.verdict(subject));
     }
 
     pub(super) fn use_step(&mut self) -> bool {
@@ -534,13 +542,11 @@ impl ShellWalker<'_> {
                 let target = self.expand_to_text(&redirect.target);
                 self.record_write(&target, &output, redirect.op == RedirectOp::Append);
                 if prints_endlessly(&argv) && !target.text.starts_with("/dev/") {
-                    self.report(
+                    self.deny(
                         &argv,
-                        Hit::deny(
-                            Family::Resources,
-                            "it writes without end until the disk is full",
-                            "let `head -c` end it",
-                        ),
+                        Family::Resources,
+                        "it writes without end until the disk is full",
+                        "let `head -c` end it",
                     );
                 }
             }

@@ -353,13 +353,11 @@ impl ShellWalker<'_> {
             && clears
             && agents.contains(&program_name(&program.text).as_str())
         {
-            self.report(
+            self.deny(
                 args,
-                Hit::deny(
-                    Family::Environment,
-                    "an agent that does not know of the loop is not guarded",
-                    "do the work yourself",
-                ),
+                Family::Environment,
+                "an agent that does not know of the loop is not guarded",
+                "do the work yourself",
             );
         }
         let output = match rest.is_empty() {
@@ -416,14 +414,9 @@ impl ShellWalker<'_> {
     }
 
     pub(super) fn report_unknown_code(&mut self, argv: &[Argument], language: &str) {
-        self.report(
-            argv,
-            Hit::warn(
-                Family::Obfuscation,
-                format!("{language} code in a command line is hardly looked into"),
-                "put the code into a file of the project and run that",
-            ),
-        );
+        let reason = format!("{language} code in a command line is hardly looked into");
+        let suggestion = "put the code into a file of the project and run that";
+        self.report(argv, Hit::warn(Family::Obfuscation, reason, suggestion));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Dropping and emptying databases, by SQL and by tools.
 
-use super::{CommandInvocation, Hit, rules_of};
+use super::{CommandInvocation, Hit, Hits, rules_of};
 use crate::Family::Databases;
 use crate::Tier;
 use crate::data::DATA;
@@ -21,7 +21,7 @@ fn inner_program<'a>(command: &CommandInvocation<'a>) -> Option<(&'a str, Vec<Ar
     known.then(|| (name, words.cloned().collect()))
 }
 
-pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
+pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
     if command.is(RUNNERS)
         && let Some((name, args)) = inner_program(command)
     {
@@ -36,7 +36,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
         let mut empties = first_words
             .filter(|word| ["flushall", "flushdb"].iter().any(|it| word.eq_ignore_ascii_case(it)));
         if empties.next().is_some() {
-            hits.push(Hit::deny(Databases, "it empties the store", USE_TEST_DATABASE));
+            hits.deny(Databases, "it empties the store", USE_TEST_DATABASE);
         }
     }
     if command.is(&["mongosh", "mongo"]) {
@@ -46,7 +46,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
                 .any(|call| text.replace(' ', "").contains(call))
         };
         if statements_text(command, &["--eval"]).iter().any(|arg| destroys(&arg.text)) {
-            hits.push(Hit::deny(Databases, "it drops or empties a collection", USE_TEST_DATABASE));
+            hits.deny(Databases, "it drops or empties a collection", USE_TEST_DATABASE);
         }
         return;
     }
