@@ -19,9 +19,7 @@ impl ShellWalker<'_> {
                 return match (tail, stdin) {
                     ([only], Some(input)) if only.text == "-" => {
                         let input = input.clone();
-                        self.with_copied_state(|walk| {
-                            walk.run_text(argv, &input.text, input.origin)
-                        })
+                        self.run_separately(argv, &input.text, input.origin)
                     }
                     _ => self.run_joined_words(argv, tail),
                 };
@@ -45,9 +43,7 @@ impl ShellWalker<'_> {
             rest = if valued { tail.get(1..).unwrap_or_default() } else { tail };
         }
         match stdin.cloned().filter(|input| *input != KnownOutput::file()) {
-            Some(input) => {
-                self.with_copied_state(|walk| walk.run_text(argv, &input.text, input.origin))
-            }
+            Some(input) => self.run_separately(argv, &input.text, input.origin),
             None => KnownOutput::unknown(),
         }
     }

@@ -25,7 +25,7 @@ pub(super) fn check_sed(walk: &mut ShellWalker<'_>, argv: &[Argument], files: Ve
         for act in script_effects(&script.text) {
             match act {
                 SedEffect::RunsCommand(command) => {
-                    walk.with_copied_state(|walk| walk.run_text(argv, &command, script.origin));
+                    walk.run_separately(argv, &command, script.origin);
                 }
                 SedEffect::EvaluatesOutput => walk.deny(
                     argv,

@@ -10,7 +10,9 @@ use super::bombs::{is_fork_bomb, is_infinite_loop, prints_endlessly};
 use super::container::Container;
 use super::message::{excerpt, subject};
 use super::rules::{CommandContext, Hit};
-use super::shell::{Connector, ListItem, Program, RedirectOp, ShellCommand, Simple, parse};
+use super::shell::{
+    CompoundCommand, Connector, ListItem, Program, RedirectOp, ShellCommand, Simple, parse,
+};
 use super::state::{Function, FunctionBody, ShellState, Value};
 use super::value::{Argument, KnownOutput};
 use super::{Context, Family, Tier, Verdict};
@@ -338,19 +340,41 @@ impl ShellWalker<'_> {
                 }
                 input.unwrap_or_default()
             }
-            ShellCommand::Group { body, subshell, redirects } => {
+            ShellCommand::Compound { command, redirects } => {
                 let input = self.check_redirects(redirects, &[]);
-                let input = input.as_ref().or(stdin);
-                let output = match *subshell {
-                    true => self.with_copied_state(|walk| walk.list(body, input)),
-                    false => self.list(body, input),
-                };
-                self.record_group_write(redirects, &output);
+                let output = self.compound(command, input.as_ref().or(stdin));
+                if let CompoundCommand::Group { .. } = command {
+                    self.record_group_write(redirects, &output);
+                }
                 output
             }
-            ShellCommand::If { branches, otherwise, redirects } => {
-                let input = self.check_redirects(redirects, &[]);
-                let input = input.as_ref().or(stdin);
+            ShellCommand::Function { name, body } => {
+                if is_fork_bomb(name, body, false) {
+                    self.record_finding(
+                        format!("{name}()"),
+                        Hit::deny(
+                            Family::Resources,
+                            "the function starts itself again and again: a fork bomb",
+                            "leave it",
+                        ),
+                    );
+                }
+                let body =
+                    FunctionBody { body: Rc::clone(body), program: Rc::clone(&self.program) };
+                let function = Function { bodies: vec![body], may_be_unset: false };
+                Rc::make_mut(&mut self.state.functions).insert(name.clone(), function);
+                KnownOutput::default()
+            }
+        }
+    }
+
+    fn compound(&mut self, command: &CompoundCommand, input: Option<&KnownOutput>) -> KnownOutput {
+        match command {
+            CompoundCommand::Group { body, subshell } => match *subshell {
+                true => self.with_copied_state(|walk| walk.list(body, input)),
+                false => self.list(body, input),
+            },
+            CompoundCommand::If { branches, otherwise } => {
                 let mut output = KnownOutput::default();
                 let mut ends: Vec<ShellState> = Vec::new();
                 for (condition, body) in branches {
@@ -367,9 +391,7 @@ impl ShellWalker<'_> {
                 }
                 output
             }
-            ShellCommand::While { condition, body, redirects } => {
-                let input = self.check_redirects(redirects, &[]);
-                let input = input.as_ref().or(stdin);
+            CompoundCommand::While { condition, body } => {
                 if is_infinite_loop(condition) && body.iter().any(|item| item.background) {
                     self.record_finding(
                         "while true".to_owned(),
@@ -390,9 +412,7 @@ impl ShellWalker<'_> {
                 }
                 output
             }
-            ShellCommand::For { variable, words, body, redirects } => {
-                let input = self.check_redirects(redirects, &[]);
-                let input = input.as_ref().or(stdin);
+            CompoundCommand::For { variable, words, body } => {
                 let values = match words {
                     Some(words) => self.expand_words(words),
                     None => self.state.positional.iter().map(Argument::known).collect(),
@@ -410,13 +430,11 @@ impl ShellWalker<'_> {
                 }
                 output
             }
-            ShellCommand::Case { subject, patterns, arms, redirects } => {
+            CompoundCommand::Case { subject, patterns, arms } => {
                 self.expand_to_text(subject);
                 for pattern in patterns {
                     self.expand_to_text(pattern);
                 }
-                let input = self.check_redirects(redirects, &[]);
-                let input = input.as_ref().or(stdin);
                 let start = self.state.clone();
                 let mut end = start.clone();
                 let mut output = KnownOutput::default();
@@ -428,25 +446,7 @@ impl ShellWalker<'_> {
                 self.state = end;
                 output
             }
-            ShellCommand::Function { name, body } => {
-                if is_fork_bomb(name, body, false) {
-                    self.record_finding(
-                        format!("{name}()"),
-                        Hit::deny(
-                            Family::Resources,
-                            "the function starts itself again and again: a fork bomb",
-                            "leave it",
-                        ),
-                    );
-                }
-                let body =
-                    FunctionBody { body: Rc::clone(body), program: Rc::clone(&self.program) };
-                let function = Function { bodies: vec![body], may_be_unset: false };
-                Rc::make_mut(&mut self.state.functions).insert(name.clone(), function);
-                KnownOutput::default()
-            }
-            ShellCommand::Test(words, redirects) => {
-                self.check_redirects(redirects, &[]);
+            CompoundCommand::Test(words) => {
                 for word in words {
                     self.expand_to_text(word);
                 }

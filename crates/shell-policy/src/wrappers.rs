@@ -75,9 +75,7 @@ impl ShellWalker<'_> {
             if let Some(script) = value_of(options_of(rest, &flags), &flags)
                 && name != "nix"
             {
-                return Some(
-                    self.with_copied_state(|walk| walk.run_text(argv, &script.text, script.origin)),
-                );
+                return Some(self.run_separately(argv, &script.text, script.origin));
             }
             let valued = [
                 "-p",
@@ -96,9 +94,7 @@ impl ShellWalker<'_> {
             "npx" | "bunx" | "pnpx" | "uvx" => {
                 let flags = ["-c", "--call", "-p", "--package"];
                 if let Some(script) = value_of(options_of(args, &flags), &["-c", "--call"]) {
-                    return Some(self.with_copied_state(|walk| {
-                        walk.run_text(argv, &script.text, script.origin)
-                    }));
+                    return Some(self.run_separately(argv, &script.text, script.origin));
                 }
                 let valued = ["-p", "--package", "--from", "--with", "--python"];
                 Some(self.run(skip_options(args, &valued), stdin))
@@ -114,7 +110,7 @@ impl ShellWalker<'_> {
                 // The arguments are words of one command, or commands.
                 if rest.len() > 1 && rest.iter().any(|arg| arg.text.contains(' ')) {
                     for arg in rest {
-                        self.with_copied_state(|walk| walk.run_text(argv, &arg.text, arg.origin));
+                        self.run_separately(argv, &arg.text, arg.origin);
                     }
                 } else {
                     self.run_joined_words(argv, rest);
@@ -124,7 +120,7 @@ impl ShellWalker<'_> {
             "script" | "su" | "flock" | "nix-shell" | "vagrant" | "runcon" => {
                 let flags = ["-c", "--command", "--run"];
                 if let Some(script) = value_of(args, &flags) {
-                    self.with_copied_state(|walk| walk.run_text(argv, &script.text, script.origin));
+                    self.run_separately(argv, &script.text, script.origin);
                 } else if name == "flock" {
                     let rest = skip_options(args, &["-w", "-E", "--timeout"]);
                     self.run(rest.get(1..).unwrap_or_default(), stdin);
@@ -213,9 +209,8 @@ impl ShellWalker<'_> {
         argv: &[Argument],
         words: &[Argument],
     ) -> KnownOutput {
-        let text = words.iter().map(|arg| arg.text.as_str()).collect::<Vec<_>>().join(" ");
-        let origin = words.iter().map(|arg| arg.origin).max().unwrap_or_default();
-        self.with_copied_state(|walk| walk.run_text(argv, &text, origin))
+        let line = KnownOutput::joined(words);
+        self.run_separately(argv, &line.text, line.origin)
     }
 
     /// `bash -c …`, `bash FILE`, `… | bash`.
@@ -238,10 +233,8 @@ impl ShellWalker<'_> {
                     command = true;
                 } else if ["--rcfile", "--init-file"].contains(&text) {
                     let file = tail.first();
-                    let process = file.and_then(|file| file.process.as_deref().cloned());
-                    let read = process.or_else(|| file.and_then(|file| self.file_content(file)));
-                    if let Some(read) = read {
-                        self.with_copied_state(|walk| walk.run_text(argv, &read.text, read.origin));
+                    if let Some(read) = file.and_then(|file| self.script_content(file, None)) {
+                        self.run_separately(argv, &read.text, read.origin);
                     }
                     rest = tail.get(1..).unwrap_or_default();
                 }
@@ -273,11 +266,8 @@ impl ShellWalker<'_> {
             });
         }
         let file = rest.first().filter(|_| !reads);
-        if let Some(output) = file.and_then(|file| file.process.clone()) {
-            return self.with_copied_state(|walk| walk.run_text(argv, &output.text, output.origin));
-        }
-        if let Some(output) = file.and_then(|file| self.file_content(file)) {
-            return self.with_copied_state(|walk| walk.run_text(argv, &output.text, output.origin));
+        if let Some(output) = file.and_then(|file| self.script_content(file, None)) {
+            return self.run_separately(argv, &output.text, output.origin);
         }
         let open = |file: &&Argument| {
             file.text == "/dev/stdin"
@@ -290,7 +280,7 @@ impl ShellWalker<'_> {
                 if input == KnownOutput::file() {
                     return KnownOutput::unknown();
                 }
-                self.with_copied_state(|walk| walk.run_text(argv, &input.text, input.origin))
+                self.run_separately(argv, &input.text, input.origin)
             }
             _ => KnownOutput::unknown(),
         }
@@ -317,7 +307,7 @@ impl ShellWalker<'_> {
                     line.push_str(&shell_quote(&arg.text));
                 }
                 let origin = args.iter().map(|arg| arg.origin).max().unwrap_or_default();
-                return self.with_copied_state(|walk| walk.run_text(args, &line, origin));
+                return self.run_separately(args, &line, origin);
             }
             if ["-u", "--unset"].contains(&text) {
                 if let Some(name) = tail.first() {

@@ -86,7 +86,7 @@ impl ShellWalker<'_> {
             0 => split_items(stdin, ItemSplit::Lines),
             _ => values.get(1..).unwrap_or_default().to_vec(),
         };
-        let template = command.iter().map(|arg| arg.text.as_str()).collect::<Vec<_>>().join(" ");
+        let template = KnownOutput::joined(command).text;
         for value in values.iter().take(20) {
             let text = if template.is_empty() {
                 value.text.clone()
@@ -95,7 +95,7 @@ impl ShellWalker<'_> {
             } else {
                 format!("{template} {}", value.text)
             };
-            self.with_copied_state(|walk| walk.run_text(argv, &text, value.origin));
+            self.run_separately(argv, &text, value.origin);
         }
         KnownOutput::unknown()
     }
