@@ -240,7 +240,7 @@ fn scan_source(walk: &mut ShellWalker<'_>, argv: &[Argument], code: &str) {
     }
     if calls(&DATA.code_calls.delete) {
         let paths: Vec<Argument> = match texts.len() {
-            0 => vec![Argument::known(UNKNOWN.to_string())],
+            0 => vec![Argument::known(UNKNOWN)],
             _ => texts.iter().map(|literal| expand_home(walk, &literal.text)).collect(),
         };
         let hits: Vec<Hit> = {
@@ -283,7 +283,7 @@ fn scan_source(walk: &mut ShellWalker<'_>, argv: &[Argument], code: &str) {
             }
             row.push(Argument::known(text.clone()));
             if *more && (row.len() > 1 || *called) {
-                row.push(Argument::known(UNKNOWN.to_string()));
+                row.push(Argument::known(UNKNOWN));
             }
             // A single word is rarely a command, and prose need not parse.
             let likely = *called || text.trim().contains(char::is_whitespace);

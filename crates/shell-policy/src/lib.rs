@@ -15,7 +15,6 @@ mod braces;
 mod code;
 mod container;
 mod data;
-mod decode;
 mod expand;
 mod family;
 mod find;

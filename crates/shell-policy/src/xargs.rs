@@ -48,7 +48,7 @@ impl ShellWalker<'_> {
             Some(replace) => {
                 let all: Vec<Argument> = match items.len() {
                     0..=20 => items,
-                    _ => vec![Argument { text: UNKNOWN.to_string(), ..Argument::default() }],
+                    _ => vec![Argument::known(UNKNOWN)],
                 };
                 for item in all {
                     let command: Vec<Argument> = command
@@ -110,7 +110,7 @@ enum ItemSplit {
 }
 
 fn split_items(stdin: Option<&KnownOutput>, split: ItemSplit) -> Vec<Argument> {
-    let unknown = || vec![Argument { text: UNKNOWN.to_string(), ..Argument::default() }];
+    let unknown = || vec![Argument::known(UNKNOWN)];
     let Some(input) = stdin else { return unknown() };
     if input.text.len() > 10_000 {
         return unknown();
