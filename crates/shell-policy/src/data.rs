@@ -31,8 +31,6 @@ pub(crate) struct PolicyData {
     /// Options whose value is the next word, by program.
     pub(crate) option_values: ProgramTable,
     pub(crate) wrappers: Vec<WrapperProgram>,
-    /// Subcommands that take a command: `tool subcommand … command`.
-    pub(crate) runners: ProgramTable,
     /// Flags whose value is a command.
     pub(crate) command_flags: ProgramTable,
     /// Flags that take code, by interpreter.
@@ -75,6 +73,16 @@ pub(crate) struct CodeCalls {
     pub(crate) evaluate: Vec<String>,
 }
 
+/// Whether a list names a program. A name may end with `*`.
+pub(crate) fn names_program(list: &'static str, program: &str) -> bool {
+    // Most lists are for other programs, which a search tells faster than a comparison of words.
+    (list.contains(program) || list.contains('*'))
+        && words(list).any(|name| match name.strip_suffix('*') {
+            Some(start) => program.starts_with(start),
+            None => name == program,
+        })
+}
+
 /// A key names one or more programs, separated by spaces.
 #[derive(Deserialize)]
 #[serde(transparent, bound(deserialize = "'de: 'static"))]
@@ -95,7 +103,6 @@ mod tests {
     fn program_tables_name_each_program_once() {
         for table in [
             &DATA.option_values,
-            &DATA.runners,
             &DATA.command_flags,
             &DATA.interpreters,
             &DATA.insecure_flags,

@@ -1,5 +1,6 @@
 //! `xargs` and `parallel`, which add their input to a command.
 
+use super::rules::valued_options;
 use super::value::{Argument, KnownOutput, UNKNOWN};
 use super::walk::ShellWalker;
 use super::wrappers::skip_options;
@@ -10,24 +11,6 @@ impl ShellWalker<'_> {
         args: &[Argument],
         stdin: Option<&KnownOutput>,
     ) -> KnownOutput {
-        let valued = [
-            "-I",
-            "-n",
-            "-P",
-            "-L",
-            "-d",
-            "-s",
-            "-E",
-            "-a",
-            "-J",
-            "-R",
-            "--max-args",
-            "--max-procs",
-            "--delimiter",
-            "--replace",
-            "--arg-file",
-            "--max-lines",
-        ];
         let replace = args.iter().enumerate().find_map(|(at, arg)| {
             let text = arg.text.as_str();
             match text {
@@ -36,7 +19,7 @@ impl ShellWalker<'_> {
                 _ => text.strip_prefix("-I").filter(|_| at == 0).map(str::to_owned),
             }
         });
-        let mut command = skip_options(args, &valued).to_vec();
+        let mut command = skip_options(args, valued_options("xargs")).to_vec();
         if command.is_empty() {
             command.push(Argument::known("echo"));
         }

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::{CommandInvocation, Hit};
-use crate::data::{DATA, words};
+use crate::data::{DATA, names_program, words};
 use crate::value::glob_match;
 use crate::{Family, Tier};
 
@@ -34,14 +34,8 @@ impl CommandRule {
         words(self.programs)
     }
 
-    fn names(&self, name: &str) -> bool {
-        // Most rules are for other programs, which a search tells faster than a comparison of words.
-        let may_name = self.programs.contains(name) || self.programs.contains('*');
-        may_name && self.programs().any(|program| name_matches(program, name))
-    }
-
     pub(super) fn check(&self, command: &CommandInvocation<'_>) -> Option<Hit> {
-        if !self.names(command.name) {
+        if !names_program(self.programs, command.name) {
             return None;
         }
         if !self.subcommands.is_empty() {
@@ -81,13 +75,6 @@ impl CommandRule {
             return None;
         }
         Some(Hit::new(self.tier, self.family, self.reason, self.suggestion))
-    }
-}
-
-fn name_matches(program: &str, name: &str) -> bool {
-    match program.as_bytes() {
-        [start @ .., b'*'] => name.as_bytes().starts_with(start),
-        exact => exact == name.as_bytes(),
     }
 }
 
