@@ -23,10 +23,15 @@ pub fn doctor(project: &Project) -> Result<u8, Error> {
     for adapter in ralph_agents::all().iter().filter(|adapter| adapter.name() != "text") {
         let line = agents::find_installed(adapter.name(), dir).map(|found| describe(found, true));
         found += u32::from(line.is_some());
-        let refuses = line.is_some() && adapter.name() == "claude" && refuses_root();
-        row(&mut out, adapter.name(), line, &format!("to get it: {}", adapter.install_command()));
-        if refuses {
-            out.push_str(&format!("           {:<9} {ROOT_WARNING}\n", ""));
+        let profile = adapter.profile();
+        let root_switch = profile.extras.root_switch.filter(|_| line.is_some());
+        row(&mut out, profile.name, line, &format!("to get it: {}", profile.install_command));
+        if let Some(variable) = root_switch.filter(|variable| asks_as_root(variable)) {
+            out.push_str(&format!(
+                "           {:<9} does not skip permissions as root: run ralph as an ordinary user, use \
+                 --sandbox, or set {variable}=1 if this machine is one\n",
+                ""
+            ));
         }
     }
     if found == 0 {
@@ -75,12 +80,8 @@ pub fn doctor(project: &Project) -> Result<u8, Error> {
     Ok(if is_wrong { exit_code::USAGE } else { exit_code::SUCCESS })
 }
 
-const ROOT_WARNING: &str = "does not skip permissions as root: run ralph as an ordinary user, use --sandbox, or set \
-                    IS_SANDBOX=1 if this machine is one";
-
-/// As root, claude refuses to skip permissions, unless `IS_SANDBOX` is set.
-fn refuses_root() -> bool {
-    rustix::process::geteuid().is_root() && std::env::var_os("IS_SANDBOX").is_none()
+fn asks_as_root(root_switch: &str) -> bool {
+    rustix::process::geteuid().is_root() && std::env::var_os(root_switch).is_none()
 }
 
 fn row(out: &mut String, name: &str, found: Option<String>, otherwise: &str) {
