@@ -324,7 +324,7 @@ mod tests {
     fn last_run_is_remembered_until_list_is_reset() {
         let home = tempfile::tempdir().unwrap();
         let list = Path::new("/p/it's mine/ralph/tasks.json");
-        let project = Project::new("/p/it's mine".into());
+        let project = Project::new(Path::new("/p/it's mine"), home.path());
         let paths = LedgerPaths::new(Some(home.path()), &project, list);
         let dir = paths.ledger_dir().unwrap().to_owned();
         assert!(dir.starts_with(home.path().join("projects")));
@@ -357,7 +357,7 @@ mod tests {
     fn ledger_in_run_directory_is_used_if_home_has_none() {
         let temp = tempfile::tempdir().unwrap();
         let (home, root) = (temp.path().join("home"), temp.path().join("project"));
-        let project = Project::new(root.clone());
+        let project = Project::new(&root, &home);
         let text = br#"{"project": "", "branchName": "", "description": "", "userStories": []}"#;
         let ledger = Ledger::new(&parse(text).unwrap());
         let list = root.join("ralph/tasks.json");

@@ -142,8 +142,10 @@ impl CheckedRun<'_> {
             Some(background) => background.attach(session, args.output, style)?,
         };
         if self.plan.defaults.session_log {
-            let resumed = args.resume.is_some().then_some(&mut session.world);
-            let (log, note) = reporters::session_log(self.plan.project, self.retention(), resumed)?;
+            let (project, keep) = (self.plan.project, self.retention());
+            let is_resumed = args.resume.is_some();
+            let (log, note) =
+                reporters::session_log(project, keep, &mut session.world, is_resumed)?;
             reporters.push(log);
             events.push(note);
         }

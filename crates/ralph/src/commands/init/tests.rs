@@ -48,7 +48,7 @@ impl Project {
     ) -> (Result<u8, Error>, String) {
         let mut script =
             Script { answers: answers.iter().copied().collect(), screen: String::new() };
-        let project = super::Project::new(self.0.path().to_owned());
+        let project = super::Project::new(self.0.path(), &self.0.path().join("home"));
         let result = init_with(&project, sandbox, &mut script);
         assert!(script.answers.is_empty(), "left: {:?}", script.answers);
         let dir = format!("{}/", self.0.path().display());
