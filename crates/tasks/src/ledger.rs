@@ -212,9 +212,7 @@ impl Ledger {
 
     fn merge<'a>(&mut self, stories: impl Iterator<Item = (&'a String, &'a Value)>) {
         for (id, story) in stories {
-            if !self.stories.contains_key(id) {
-                self.stories.insert(id.clone(), story.clone());
-            }
+            self.stories.entry(id.as_str()).or_insert_with(|| story.clone());
         }
     }
 
