@@ -272,6 +272,8 @@ fn rules() -> Rules {
         stall: StallRule::default(),
         term_pauses: false,
         max_refusals: Rules::MAX_REFUSALS,
+        check_done_ms: Some(Rules::CHECK_DONE_MS),
+        notify: false,
     }
 }
 

@@ -32,6 +32,7 @@ use ralph_report::Reporter;
 
 use super::agent_process::AgentProcess;
 use super::guardrail::GuardrailProcess;
+use super::pty_agent::PtyScreen;
 use super::recorder::Recorder;
 use super::run_spec::{GuardrailSpec, PromptSource, RunSpec};
 use super::task_gate::TaskGate;
@@ -185,7 +186,7 @@ impl<W: World> Driver<'_, W> {
         for event in preface {
             self.recorder.record(event);
         }
-        (self.recorder.at.iteration, self.recorder.at.attempt) = self.machine.position();
+        self.recorder.at = self.machine.stamp(self.world.now());
         self.queue.push_back(Input::Start);
         // Requests from before the start.
         self.handle_requests();
@@ -243,6 +244,10 @@ impl<W: World> Driver<'_, W> {
     fn step(&mut self, input: Input) {
         let now = self.take_time();
         for action in self.machine.step(now, input) {
+            self.recorder.at = match &action {
+                Action::Emit(at, _) => *at,
+                _ => self.machine.stamp(now),
+            };
             self.execute(action);
         }
     }
@@ -253,7 +258,7 @@ impl<W: World> Driver<'_, W> {
             self.recorder.next_tick().map(|at| now.mono_ms.saturating_add(ms_until_tick(at, now)));
         let again = match &self.task {
             ActiveTask::ScmRetry(_, at_ms) => Some(*at_ms),
-            ActiveTask::Agent(task) => task.next_check_ms(),
+            ActiveTask::Agent(task) => task.screen.as_ref().and_then(PtyScreen::next_check_ms),
             _ => None,
         };
         self.machine.deadline().into_iter().chain(tick).chain(again).min()
@@ -261,17 +266,9 @@ impl<W: World> Driver<'_, W> {
 
     fn execute(&mut self, action: Action) {
         match action {
-            Action::Emit(mut event) => {
-                if let Event::RunEnded { outcome, exit_code, branch, .. } = &mut event {
+            Action::Emit(_, mut event) => {
+                if let Event::RunEnded { branch, .. } = &mut event {
                     *branch = self.changed_branch().map(Into::into);
-                    let (outcome, exit_code) = (*outcome, *exit_code);
-                    self.run_final_checks(outcome, exit_code);
-                }
-                self.mark_notify(&mut event);
-                if let Event::IterationStarted { .. } = event {
-                    // A step starts at most one iteration.
-                    self.recorder.at.iteration = self.machine.iteration();
-                    self.recorder.at.attempt = 0;
                 }
                 self.recorder.record(&event);
                 self.end_recorded |= matches!(event, Event::RunEnded { .. });
@@ -295,6 +292,14 @@ impl<W: World> Driver<'_, W> {
                 }
             }
             Action::KillJob => self.kill_job(),
+            Action::CheckDone => {
+                if let ActiveTask::Agent(task) = &mut self.task
+                    && task.has_said_done()
+                {
+                    self.queue.push_back(Input::ResultSeen);
+                }
+            }
+            Action::RunFinalChecks(checks) => self.run_final_checks(checks),
             Action::RunGuardrail(index) => self.run_guardrail(index),
             Action::EndGuardrail { timed_out } => {
                 if let ActiveTask::Guardrail(task) = &mut self.task {

@@ -13,8 +13,8 @@ mod state;
 mod timers;
 
 pub use messages::{
-    Action, CommitGuardResult, GateVerdict, Input, Now, RefusedHost, ScmStatus, StopSignal,
-    UncheckedChange,
+    Action, CommitGuardResult, FinalChecks, GateVerdict, Input, Now, RefusedHost, ScmStatus,
+    StopSignal, UncheckedChange,
 };
 pub use ralph_events::run_state::AgentReport;
 
@@ -22,7 +22,7 @@ use super::rules::Rules;
 use super::stall::StallWatch;
 use iteration::Iteration;
 use job::{AgentRun, Job, JobEnd};
-use ralph_events::event::{Class, Event, Feedback, Outcome, WaitReason};
+use ralph_events::event::{Class, Event, Feedback, Outcome, Stamp, WaitReason};
 use ralph_events::run_state::{OpenIteration, Pending, RateLimits, ResumePoint};
 use ralph_events::spending::Spending;
 use state::{Continuation, PromptFeedback, Retries, RunClock, RunTotals, Steering, StopMode};
@@ -171,13 +171,9 @@ impl LoopMachine {
         self.iteration.attempt
     }
 
-    /// The open iteration and its attempt, or zeros.
-    pub fn position(&self) -> (u32, u32) {
-        if self.iteration.is_open {
-            (self.iteration.number, self.iteration.attempt)
-        } else {
-            (0, 0)
-        }
+    /// The stamp of what happens now: the iteration that is open or ended last, and its attempt.
+    pub fn stamp(&self, now: Now) -> Stamp {
+        self.iteration.stamp(now)
     }
 
     pub fn has_open_iteration(&self) -> bool {
@@ -227,8 +223,9 @@ impl LoopMachine {
                 }
             }
             Input::Output => {
+                let check_done_ms = self.rules.check_done_ms;
                 if let Some(agent) = self.agent_mut() {
-                    agent.last_output = now.mono_ms;
+                    agent.on_output(now, check_done_ms);
                 }
             }
             Input::Working => {
@@ -270,7 +267,7 @@ impl LoopMachine {
                 self.on_stall_check(now, fingerprint, &mut out);
             }
             Input::Timer => self.on_timer(now, &mut out),
-            Input::Refusals(hosts) => self.on_refusals(hosts, &mut out),
+            Input::Refusals(hosts) => self.on_refusals(now, hosts, &mut out),
             Input::Signal(signal) => self.on_signal(now, signal, &mut out),
             Input::Stop { signal, now: at_once } => {
                 self.request_stop(now, signal, at_once, &mut out);
@@ -282,7 +279,7 @@ impl LoopMachine {
                     self.resume(now, &mut out);
                 }
             }
-            Input::EndNotRecorded { message } => self.on_end_not_recorded(message, &mut out),
+            Input::EndNotRecorded { message } => self.on_end_not_recorded(now, message, &mut out),
             Input::Broken { message } => {
                 if !self.is_finished() {
                     self.steering.stop = Some(StopMode::Broken(message));
@@ -292,6 +289,10 @@ impl LoopMachine {
             }
         }
         out
+    }
+
+    fn emit(&self, now: Now, event: Event<'static>, out: &mut Vec<Action>) {
+        out.push(Action::Emit(self.stamp(now), event));
     }
 
     /// Starts with what the journal already decides: that needs no agent.
@@ -351,9 +352,8 @@ impl LoopMachine {
             Some(open) => self.iteration.worked_ms = open.worked_ms,
             None => self.totals.spending.start_iteration(),
         }
-        out.push(Action::Emit(Event::IterationStarted {
-            max_iterations: self.rules.max_iterations,
-        }));
+        let event = Event::IterationStarted { max_iterations: self.rules.max_iterations };
+        self.emit(now, event, out);
         self.retry(now, out);
     }
 }

@@ -46,7 +46,6 @@ impl<W: World> Driver<'_, W> {
         let agent = &spec.agent;
         let prompt = match purpose {
             Purpose::Work => {
-                self.recorder.at.attempt = self.machine.attempt();
                 self.compose_prompt().map_err(|message| Input::PromptFailed { message })?
             }
             Purpose::CommitMessage => prompts::COMMIT_MESSAGE_PROMPT.to_owned(),

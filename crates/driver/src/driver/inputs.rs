@@ -13,7 +13,7 @@ use ralph_sandbox::proxy::Refusal;
 
 impl<W: World> Driver<'_, W> {
     pub(super) fn on_output(&mut self, child: ChildId, stream: Stream, bytes: &[u8]) {
-        let now = self.take_time();
+        self.take_time();
         if self.append_notify_output(child, bytes) {
             return;
         }
@@ -21,7 +21,7 @@ impl<W: World> Driver<'_, W> {
             return self.show_filter_output(bytes);
         }
         match &mut self.task {
-            ActiveTask::Agent(task) if task.child == child && task.has_screen() => {
+            ActiveTask::Agent(task) if task.child == child && task.screen.is_some() => {
                 self.on_screen_output(bytes);
             }
             ActiveTask::Agent(task) if task.child == child => {
@@ -30,7 +30,6 @@ impl<W: World> Driver<'_, W> {
                     let ask = &mut self.response_filter.query_fn(self.spec, self.world);
                     task.output(stream, bytes, &mut self.recorder, ask);
                 }
-                task.note_output(now.mono_ms);
                 self.queue.push_back(Input::Output);
                 self.queue.extend(task.drain_inputs());
                 self.recorder.raw_output(stream, bytes);

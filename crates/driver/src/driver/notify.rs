@@ -21,13 +21,6 @@ const READER_TIMEOUT: Duration = Duration::from_secs(2);
 const READER_TIMEOUT_INTERRUPTED: Duration = Duration::from_millis(200);
 
 impl<W: World> Driver<'_, W> {
-    /// The end event says whether a notification is due, because ralph may be killed right after it.
-    pub(super) fn mark_notify(&self, event: &mut Event<'static>) {
-        if let Event::RunEnded { notify, .. } = event {
-            *notify = self.spec.notify.is_some();
-        }
-    }
-
     pub(super) fn run_notify_command(&mut self, event: &Event<'_>) {
         let Some(command) = &self.spec.notify else { return };
         let worth_it = matches!(

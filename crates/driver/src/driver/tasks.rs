@@ -12,7 +12,7 @@ use ralph_tasks::verdict::{
 
 impl<W: World> Driver<'_, W> {
     pub(super) fn collect_briefing(&mut self) {
-        let first = self.machine.attempt() == 1;
+        let first = self.machine.attempt() == 0;
         let told = self.review_tasks(first, |gate, review| {
             (briefing(review, gate.name()), gate.doubts_message(review))
         });

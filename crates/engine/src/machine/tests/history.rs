@@ -88,17 +88,19 @@ impl World {
                     self.gates = true;
                 }
                 Action::SkipScmTask(..) | Action::Save | Action::KillJob => {}
-                Action::Emit(Event::IterationStarted { max_iterations }) => {
+                Action::CheckDone => assert!(self.agent.is_some()),
+                Action::RunFinalChecks(_) => assert!(self.idle()),
+                Action::Emit(_, Event::IterationStarted { max_iterations }) => {
                     self.iterations += 1;
                     self.open_iterations += 1;
                     assert_eq!(self.open_iterations, 1, "every iteration ends before the next");
                     assert!(self.iterations <= max_iterations, "never more than the limit");
                 }
-                Action::Emit(Event::IterationEnded { complete, .. }) => {
+                Action::Emit(_, Event::IterationEnded { complete, .. }) => {
                     self.open_iterations -= 1;
                     assert!(!complete || !(self.guardrail_failed || self.unseen));
                 }
-                Action::Emit(_) => {}
+                Action::Emit(..) => {}
                 Action::Finish { outcome, .. } => {
                     assert!(self.idle(), "nothing is left running");
                     assert_eq!(self.open_iterations, 0, "every start has an end");

@@ -27,7 +27,7 @@ fn unchecked(report: AgentReport) -> Pending {
 
 fn is_told(run: &Loop, iteration_complete: bool) -> bool {
     run.actions.iter().any(|action| {
-        matches!(action, Action::Emit(Event::IterationEnded { complete, cut_off: false, .. })
+        matches!(action, Action::Emit(_, Event::IterationEnded { complete, cut_off: false, .. })
             if *complete == iteration_complete)
     })
 }
@@ -87,7 +87,7 @@ fn resume_repeats_gate_check_without_agent() {
     let gated = || Rules { gates: true, ..rules() };
     let mut run = resumed(gated(), cut_off(checked(true)));
     assert!(run.asked(&Action::CheckGates { claimed: true, checks_passed: true }));
-    assert_eq!(run.machine.position(), (2, 1));
+    assert_eq!(run.position(), (2, 1));
     run.give(Input::GatesChecked(GateVerdict::Neutral));
     assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
     assert!(is_told(&run, true));
@@ -106,7 +106,7 @@ fn resume_counts_earlier_failures_and_rate_limit_waits() {
     assert!(run.asked_to_retry(1) && !run.starts_agent());
     run.until_deadline();
     assert!(run.starts_agent());
-    assert_eq!(run.machine.position(), (2, 2));
+    assert_eq!(run.position(), (2, 2));
     let in_an_hour = Some(1_003_600);
     let limits = RateLimits { count: 1, waited_ms: 10_000, waiting: None };
     let progress = ResumePoint { limits, ..cut_off(ended(limited(in_an_hour))) };
@@ -192,7 +192,7 @@ fn resume_of_stalled_run_stops_unless_repository_changed() {
     assert!(run.asked(&Action::CheckStall));
     run.give(Input::StallChecked { fingerprint: Some(7) });
     assert_eq!(run.outcome(), Some((Outcome::Stalled, exit_code::BUDGET)));
-    let said = |action: &Action| matches!(action, Action::Emit(Event::RunEnded { message, .. }) if message.starts_with("2 iterations"));
+    let said = |action: &Action| matches!(action, Action::Emit(_, Event::RunEnded { message, .. }) if message.starts_with("2 iterations"));
     assert!(run.actions.iter().any(said), "{:?}", run.actions);
     let mut run = resumed(rules, progress);
     run.give(Input::StallChecked { fingerprint: Some(8) });
@@ -209,7 +209,7 @@ fn resume_checks_open_answer_without_starting_agent() {
         progress.spending.end_attempt(&spent(0.75));
         progress.failures = 2;
         let mut run = resumed(checks(rules), progress);
-        assert_eq!(run.machine.position(), (2, 1), "the same attempt");
+        assert_eq!(run.position(), (2, 1), "the same attempt");
         assert!(run.asked(&Action::RunGuardrail(0)) && run.actions.len() == 1);
         assert!(run.give(pass()).asked(&Action::RunGuardrail(1)));
         assert_eq!(run.give(pass()).outcome(), Some((Outcome::Complete, 0)));
@@ -230,7 +230,7 @@ fn resume_checks_open_answer_without_starting_agent() {
     let is_cut = |action: &Action| {
         matches!(
             action,
-            Action::Emit(Event::IterationEnded { class: Class::Answered, cut_off: true, .. })
+            Action::Emit(_, Event::IterationEnded { class: Class::Answered, cut_off: true, .. })
         )
     };
     assert!(run.actions.iter().any(is_cut), "{:?}", run.actions);
@@ -307,7 +307,7 @@ fn resume_continues_all_counters() {
     assert_eq!(run.outcome(), Some((Outcome::Budget, 3)), "0.7 before, and 0.4 now");
     assert!(run.actions.iter().any(|action| matches!(
         action,
-        Action::Emit(Event::RunEnded { iterations: 3, tools: 8, duration_ms: 9_000.., .. })
+        Action::Emit(_, Event::RunEnded { iterations: 3, tools: 8, duration_ms: 9_000.., .. })
     )));
 
     let budget = Budget { duration_ms: Some(10_000), ..Budget::default() };
