@@ -28,7 +28,7 @@ use ralph_events::env_names;
 use ralph_events::event::{EndCause, Event, Outcome};
 use ralph_events::text;
 use ralph_process::Occurrence;
-use ralph_report::Reporter;
+use ralph_report::{Redraw, Reporter};
 
 use super::agent_process::AgentProcess;
 use super::guardrail::GuardrailProcess;
@@ -227,7 +227,7 @@ impl<W: World> Driver<'_, W> {
                 self.retry_scm_command(now);
             }
             if self.recorder.next_tick().is_some_and(|at| ms_until_tick(at, now) == 0) {
-                self.recorder.tick(now.wall_ms);
+                self.recorder.redraw(Redraw::Tick { now_ms: now.wall_ms });
             }
         }
     }

@@ -6,10 +6,10 @@ use std::io::{self, Write};
 
 use jiff::tz::TimeZone;
 
-use super::Reporter;
+use super::{LiveOutput, Problem, Recorded, Reporter};
 use crate::stream_merger::StreamMerger;
 use ralph_events::attempt::describe_end;
-use ralph_events::event::{Class, Entry, Event, Purpose, Stamp, Stream, Usage, WaitReason};
+use ralph_events::event::{Class, Entry, Event, Purpose, Stamp, Usage, WaitReason};
 use ralph_events::run_state::{IterationRecord, RunState};
 use ralph_events::text;
 
@@ -325,11 +325,12 @@ impl<S: Sink> SessionLog<S> {
 }
 
 impl<S: Sink> Reporter for SessionLog<S> {
-    fn event(&mut self, at: Stamp, event: &Event<'_>, run: &RunState) {
-        self.write_event(at, event, run);
+    fn event(&mut self, recorded: Recorded<'_>) {
+        self.write_event(recorded.at, recorded.event, recorded.run);
     }
 
-    fn raw_output(&mut self, stream: Stream, bytes: &[u8]) {
+    fn output(&mut self, _at: Stamp, output: LiveOutput<'_>) {
+        let LiveOutput::Raw(stream, bytes) = output else { return };
         if self.bytes_left == 0 {
             return;
         }
@@ -350,8 +351,8 @@ impl<S: Sink> Reporter for SessionLog<S> {
         }
     }
 
-    fn take_warning(&mut self) -> Option<String> {
-        self.warning.take()
+    fn take_problem(&mut self) -> Option<Problem> {
+        self.warning.take().map(Problem::Warning)
     }
 }
 

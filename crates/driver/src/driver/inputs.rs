@@ -9,6 +9,7 @@ use ralph_events::event::{Event, Leftover, Purpose, Stream};
 use ralph_events::redact;
 use ralph_process::{ChildEnd, ChildId, Signal};
 use ralph_report::worker_lines::KILL_REASON;
+use ralph_report::{LiveOutput, Redraw};
 use ralph_sandbox::proxy::Refusal;
 
 impl<W: World> Driver<'_, W> {
@@ -32,9 +33,9 @@ impl<W: World> Driver<'_, W> {
                 }
                 self.queue.push_back(Input::Output);
                 self.queue.extend(task.drain_inputs());
-                self.recorder.raw_output(stream, bytes);
+                self.recorder.output(LiveOutput::Raw(stream, bytes));
                 if let Some(line) = task.partial_line() {
-                    self.recorder.partial_line(line);
+                    self.recorder.output(LiveOutput::PartialLine(line));
                 }
                 self.write_to_filter(stream, bytes);
                 if raw && !self.raw_log_failed {
@@ -147,7 +148,7 @@ impl<W: World> Driver<'_, W> {
             Signal::CpuLimit => StopSignal::CpuLimit,
             Signal::Resize => {
                 self.resize_screen();
-                return self.recorder.resized();
+                return self.recorder.redraw(Redraw::Resized);
             }
         };
         self.queue.push_back(Input::Signal(signal));

@@ -9,6 +9,7 @@ use crate::notify_command;
 use crate::world::{Part, Started, World};
 use ralph_events::event::{Event, Exit, WaitReason};
 use ralph_process::{ChildId, Launch, Occurrence, Signal};
+use ralph_report::Redraw;
 use ralph_report::summary::Summary;
 
 pub(super) struct NotifyProcess {
@@ -117,7 +118,7 @@ impl<W: World> Driver<'_, W> {
                 Occurrence::Ended(child, ended) => {
                     self.on_notify_ended(child, ended.exit, given_up);
                 }
-                Occurrence::Signal(Signal::Resize) => self.recorder.resized(),
+                Occurrence::Signal(Signal::Resize) => self.recorder.redraw(Redraw::Resized),
                 Occurrence::Deadline | Occurrence::Signal(_) => {
                     given_up.get_or_insert(if occurrence == Occurrence::Deadline {
                         notify_command::TIMED_OUT_MESSAGE

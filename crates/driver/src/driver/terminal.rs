@@ -11,6 +11,7 @@ use ralph_engine::completion::CompletionDetector;
 use ralph_engine::machine::{Input, Now};
 use ralph_events::event::{Event, Purpose, Stream};
 use ralph_process::{Launch, TerminalSize};
+use ralph_report::LiveOutput;
 
 impl<W: World> Driver<'_, W> {
     pub(super) fn start_on_terminal(
@@ -48,7 +49,7 @@ impl<W: World> Driver<'_, W> {
         {
             screen.output(bytes, now.mono_ms);
         }
-        self.recorder.raw_output(Stream::Stdout, bytes);
+        self.recorder.output(LiveOutput::Raw(Stream::Stdout, bytes));
         if !self.raw_log_failed {
             self.append_raw(bytes);
         }

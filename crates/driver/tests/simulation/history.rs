@@ -11,10 +11,10 @@ use ralph_engine::completion::CompletionRule;
 use ralph_engine::prompt::OutputLimits;
 use ralph_engine::rules::{Budget, RateLimit, Retry, RetryScope, Rules};
 use ralph_engine::stall::StallRule;
-use ralph_events::event::{Entry, Event, FailAction, Outcome, Stamp};
+use ralph_events::event::{Entry, Event, FailAction, Outcome};
 use ralph_events::run_state::{ResumePoint, RunState};
 use ralph_git::ScmSpec;
-use ralph_report::Reporter;
+use ralph_report::{Recorded, Reporter};
 use ralph_tasks as tasks;
 use ralph_tasks::ledger::Ledger;
 
@@ -184,10 +184,8 @@ struct Watcher {
 }
 
 impl Reporter for Watcher {
-    fn event(&mut self, _at: Stamp, _event: &Event<'_>, _run: &RunState) {}
-
-    fn line(&mut self, line: &[u8]) {
-        let line = [line, b"\n"].concat();
+    fn event(&mut self, recorded: Recorded<'_>) {
+        let line = [recorded.line, b"\n"].concat();
         self.pending.extend_from_slice(&Fault::miswrite(self.fault, &line));
     }
 

@@ -33,7 +33,7 @@ fn render(style: Style, events: &[Event<'_>]) -> (String, String) {
 
 fn show(human: &mut TerminalReporter, run: &mut RunState, at: Stamp, event: &Event<'_>) {
     run.apply_event(at, event);
-    human.event(at, event, run);
+    human.event(Recorded { at, event, line: b"", run });
 }
 
 fn out(style: Style, events: &[Event<'_>]) -> String {
@@ -461,7 +461,7 @@ fn status_line_stays_below_text_and_is_removed() {
             "\r\x1b[1A\x1b[JHello\niteration 1/3 | 0s | working\r",
         ]
     );
-    human.tick(START + 1200);
+    human.redraw(Redraw::Tick { now_ms: START + 1200 });
     assert_eq!(sink.take(), ["\r\x1b[1A\x1b[JHello\niteration 1/3 | 1s | working\r"]);
     drop(human);
     assert_eq!(sink.take(), ["\r\x1b[1A\x1b[JHello\n"]);
