@@ -26,6 +26,7 @@ use ralph_engine::machine::{Action, Input, LoopMachine, Now};
 use ralph_engine::prompt as prompts;
 use ralph_events::env_names;
 use ralph_events::event::{EndCause, Event, Outcome};
+use ralph_events::run_state::RunState;
 use ralph_events::text;
 use ralph_process::Occurrence;
 use ralph_report::{Redraw, Reporter};
@@ -57,26 +58,26 @@ pub fn run<W: World>(
     reporters: Vec<Box<dyn Reporter>>,
     preface: &[Event<'static>],
 ) -> RunEnd {
-    let machine = match &spec.progress {
+    let machine = match &spec.resumed {
         None => LoopMachine::new(spec.all_rules()),
-        Some(progress) => LoopMachine::resumed(spec.all_rules(), progress.clone()),
+        Some(state) => LoopMachine::resumed(spec.all_rules(), state.clone()),
     };
     let machine = match &spec.tasks {
         Some(tasks) if tasks.check_first => machine.with_initial_check(),
         _ => machine,
     };
-    let state = spec.progress.as_ref().map(|_| world.run_state()).unwrap_or_default();
+    let state = spec.resumed.clone().unwrap_or_default();
     // A log's name comes from the command, and must not tell a secret either.
     let commands: Vec<_> = spec.guardrails.iter().map(GuardrailSpec::shown_command).collect();
     let mut driver = Driver {
         spec,
         world,
         machine,
+        commit_message: state.resume.commit_message.clone(),
         recorder: Recorder::new(reporters, spec.journal_bytes, state),
         task: ActiveTask::None,
         log_slugs: prompts::log_slugs(commands.iter().map(|command| &**command)),
         queue: VecDeque::new(),
-        commit_message: spec.progress.as_ref().and_then(|left| left.commit_message.clone()),
         staged_snapshot: None,
         unused_commit_message: None,
         iterations_without_tools: 0,
@@ -169,18 +170,18 @@ impl<W: World> Driver<'_, W> {
             streams_text: spec.agent.adapter.streams_text(),
             plain_text: spec.agent.adapter.name() == "text",
         });
-        if let Some(progress) = &spec.progress {
+        if let Some(state) = spec.resumed.clone().map(RunState::closed) {
             self.recorder.record(&Event::RunContinued {
-                after: progress.outcome,
-                iterations: progress.iterations,
+                after: state.outcome(),
+                iterations: state.resume.iterations,
                 // Iterations that only have to be finished do not restart, nor those beyond a lowered limit.
-                cut_off: progress.open.map(|open| open.iteration).filter(|iteration| {
+                cut_off: state.resume.open.map(|open| open.iteration).filter(|iteration| {
                     !self.machine.has_open_iteration()
                         && *iteration <= self.machine.max_iterations()
                 }),
                 unchecked: self.machine.unchecked_iteration(),
-                usage: progress.spending.reported(),
-                duration_ms: progress.active_ms,
+                usage: state.totals.spending.reported(),
+                duration_ms: state.clock.active_ms,
             });
         }
         for event in preface {

@@ -18,7 +18,7 @@ use ralph_engine::template;
 use ralph_events::env_names;
 use ralph_events::event::{FailAction, Purpose};
 use ralph_events::redact;
-use ralph_events::run_state::ResumePoint;
+use ralph_events::run_state::RunState;
 use ralph_git::ScmSpec;
 use ralph_tasks::TaskList;
 use ralph_tasks::ledger::Ledger;
@@ -59,8 +59,8 @@ pub struct RunSpec {
     pub rules: Rules,
     /// The completion signal counts even if the agent hangs or fails afterwards.
     pub completion_is_final: bool,
-    /// Where an interrupted run continues.
-    pub progress: Option<ResumePoint>,
+    /// The state of an interrupted run that is resumed.
+    pub resumed: Option<RunState>,
     /// Bytes of agent output to record.
     pub journal_bytes: u64,
     /// Shell command for notifications of rate-limit waits and the end.

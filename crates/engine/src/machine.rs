@@ -23,7 +23,7 @@ use super::stall::StallWatch;
 use iteration::Iteration;
 use job::{AgentRun, Job, JobEnd};
 use ralph_events::event::{Class, Event, Feedback, Outcome, Stamp, WaitReason};
-use ralph_events::run_state::{OpenIteration, Pending, RateLimits, ResumePoint};
+use ralph_events::run_state::{OpenIteration, Pending, RateLimits, ResumePoint, RunState, Totals};
 use ralph_events::spending::Spending;
 use state::{Continuation, PromptFeedback, Retries, RunClock, RunTotals, Steering, StopMode};
 
@@ -90,7 +90,8 @@ impl LoopMachine {
 
     /// Continues a run of an earlier process. An open iteration starts again under its number, unless the journal has
     /// enough to finish it.
-    pub fn resumed(rules: Rules, progress: ResumePoint) -> Self {
+    pub fn resumed(rules: Rules, state: RunState) -> Self {
+        let RunState { resume, totals, clock, end, .. } = state.closed();
         let ResumePoint {
             iterations,
             open,
@@ -102,12 +103,9 @@ impl LoopMachine {
             last_feedback,
             commit_message,
             scm_failed,
-            tools,
-            tool_errors,
-            spending,
-            active_ms,
             ..
-        } = progress;
+        } = resume;
+        let Totals { spending, tools, tool_errors, .. } = totals;
         let pending = match (pending, open) {
             (Pending::Ended(_) | Pending::Unchecked(_) | Pending::Checked { .. }, None) => {
                 Pending::Nothing
@@ -119,11 +117,11 @@ impl LoopMachine {
             (pending, _) => pending,
         };
         let reopened = open.filter(|_| !matches!(pending, Pending::Nothing | Pending::Complete));
-        let counts = open.is_none_or(|_| reopened.is_some()) && !progress.stall_checked;
-        let stall = StallWatch::resumed(rules.stall, progress.stall, &last_feedback, counts);
+        let counts = open.is_none_or(|_| reopened.is_some()) && !resume.stall_checked;
+        let stall = StallWatch::resumed(rules.stall, resume.stall, &last_feedback, counts);
         // A resume after giving up means that the user has fixed the cause. More time, money or iterations fix nothing.
         let gave_up = matches!(
-            progress.outcome,
+            end.map(|end| end.outcome),
             Some(Outcome::AgentFailed | Outcome::CredentialsRefused | Outcome::Stalled)
         );
         let (failures, limits) =
@@ -137,7 +135,7 @@ impl LoopMachine {
             retries: Retries { failures, any_succeeded, limits },
             feedback: PromptFeedback::carried(feedback),
             totals: RunTotals { spending, tools, tool_errors, scm_failed, ..RunTotals::default() },
-            clock: RunClock { started: 0, active_before_ms: active_ms },
+            clock: RunClock { started: 0, active_before_ms: clock.active_ms },
             stall,
             ..LoopMachine::new(rules)
         }

@@ -10,7 +10,6 @@ mod end;
 mod iteration;
 mod notices;
 mod repository;
-mod resume;
 mod resume_point;
 mod steps;
 mod totals;
@@ -25,9 +24,8 @@ pub use end::{Continuation, RunEnd};
 pub use iteration::{GuardrailResult, IterationRecord, ScmFailure, ScmTaskState};
 pub use notices::{LastWords, Listed, Notices, Repeated, Warning};
 pub use repository::{CommitRecord, RepositoryState};
-pub use resume::{AgentReport, OpenIteration, Pending, RateLimits, ResumeFacts, StallSeen};
-pub use resume_point::ResumePoint;
-pub use totals::{Cost, FailureCount, Totals};
+pub use resume_point::{AgentReport, OpenIteration, Pending, RateLimits, ResumePoint, StallSeen};
+pub use totals::{Cost, FailureCount, IterationResult, IterationResults, Totals};
 
 use super::attempt;
 use super::event::{Entry, Event, Purpose, Stamp, TodoItem, TodoStatus};
@@ -44,7 +42,7 @@ pub struct RunState {
     pub activity: Activity,
     pub requests: Requests,
     pub totals: Totals,
-    pub resume: ResumeFacts,
+    pub resume: ResumePoint,
     /// In order; only the current one in a [live](RunState::live) state.
     pub iterations: Vec<IterationRecord>,
     pub repository: RepositoryState,
@@ -139,7 +137,7 @@ impl RunState {
         match event {
             Event::RunStarted { .. } => self.run_started(now, event),
             Event::RunContinued { after, iterations, cut_off, unchecked, usage, duration_ms } => {
-                self.resume.completed = self.resume.completed.max(*iterations);
+                self.resume.iterations = self.resume.iterations.max(*iterations);
                 self.totals.spending.at_least(usage);
                 self.totals.continued(*unchecked);
                 self.clock.active_ms = self.clock.active_ms.max(*duration_ms);
@@ -287,13 +285,25 @@ impl RunState {
                     unreadable: *unreadable,
                 });
             }
-            Event::IterationEnded { class, complete, cut_off, duration_ms, usage, .. } => {
+            Event::IterationEnded {
+                class,
+                guardrails_passed,
+                complete,
+                cut_off,
+                duration_ms,
+                usage,
+            } => {
                 self.settle_attempt();
                 self.end_wait(now);
                 self.totals.spending.iteration_at_least(usage);
                 self.totals.iteration_ended(*class, *cut_off, *duration_ms);
                 if let Some(current) = self.iterations.last_mut() {
                     current.ended(*class, *cut_off, *duration_ms);
+                    if current.is_prompted {
+                        let result =
+                            IterationResult::new(*class, *guardrails_passed, *complete, *cut_off);
+                        self.totals.results.record(at.iteration, result);
+                    }
                 }
                 if *cut_off {
                     self.resume.iteration_cut_off(at);
@@ -303,10 +313,10 @@ impl RunState {
                 }
             }
             Event::Looked { unchanged, same_failures, fingerprint } => {
-                self.resume.looked(fingerprint.as_deref(), *unchanged, *same_failures);
+                self.resume.record_stall_check(fingerprint.as_deref(), *unchanged, *same_failures);
             }
             Event::Repository { head, commits, by_others } => {
-                self.resume.committing = None;
+                self.resume.pending_commit = None;
                 let iterations = &mut self.iterations;
                 self.repository.update(now, head, commits, *by_others, iterations);
             }
@@ -348,8 +358,12 @@ impl RunState {
                     end.notify_pending = false;
                 }
             }
-            Event::Prompt { .. }
-            | Event::BackgroundTasks { .. }
+            Event::Prompt { .. } => {
+                if let Some(current) = self.iterations.last_mut() {
+                    current.is_prompted = true;
+                }
+            }
+            Event::BackgroundTasks { .. }
             | Event::Leftovers { .. }
             | Event::TaskListAccepted { .. }
             | Event::Note { .. } => {}

@@ -13,7 +13,7 @@ use ralph_driver::world::{
 };
 use ralph_engine::machine::Now;
 use ralph_events::event::{Entry, Event, Exit};
-use ralph_events::run_state::{Pending, ResumePoint, RunState};
+use ralph_events::run_state::{Pending, RunState};
 use ralph_git::branch::DetachedReason;
 use ralph_git::head_log::NewCommits;
 use ralph_git::lock_files::LockStatus;
@@ -125,28 +125,25 @@ impl Fault {
         String::from_utf8_lossy(lines).lines().map(late).collect::<String>().into_bytes().into()
     }
 
-    /// Applies the fault to a resume point.
-    pub(crate) fn remember(fault: Option<Fault>, mut progress: ResumePoint) -> ResumePoint {
-        match (fault, &progress.pending) {
+    /// Applies the fault to the state from which the run is resumed.
+    pub(crate) fn remember(fault: Option<Fault>, mut state: RunState) -> RunState {
+        let point = &mut state.resume;
+        match (fault, &point.pending) {
             (Some(Fault::AnswerForgotten), Pending::Unchecked(_)) => {
-                progress.pending = Pending::Nothing;
+                point.pending = Pending::Nothing;
             }
             (Some(Fault::ChecksForgotten), Pending::Unchecked(report)) => {
                 let (class, complete) = (report.class, report.complete);
-                progress.pending = Pending::Checked { class, complete, found: None };
+                point.pending = Pending::Checked { class, complete, found: None };
             }
+            (Some(Fault::FeedbackForgotten), _) => point.feedback.clear(),
+            (Some(Fault::SpendingForgotten), _) => state.totals.spending = Default::default(),
+            (Some(Fault::IterationsForgotten), _) => point.iterations = 0,
+            (Some(Fault::DecisionForgotten), _) => point.pending = Pending::Nothing,
+            (Some(Fault::MessageForgotten), _) => point.commit_message = None,
             _ => {}
         }
-        match fault {
-            Some(Fault::FeedbackForgotten) => ResumePoint { feedback: Vec::new(), ..progress },
-            Some(Fault::SpendingForgotten) => {
-                ResumePoint { spending: Default::default(), ..progress }
-            }
-            Some(Fault::IterationsForgotten) => ResumePoint { iterations: 0, ..progress },
-            Some(Fault::DecisionForgotten) => ResumePoint { pending: Pending::Nothing, ..progress },
-            Some(Fault::MessageForgotten) => ResumePoint { commit_message: None, ..progress },
-            _ => progress,
-        }
+        state
     }
 }
 
@@ -294,7 +291,6 @@ impl<W: World> Journal for Through<'_, W> {
     forward! {
         fn append_raw(&mut self, bytes: &[u8]) -> io::Result<()>;
         fn make_room(&mut self) -> bool;
-        fn replay(&mut self, take: &mut dyn FnMut(&Entry<'static>));
         fn run_state(&mut self) -> RunState;
     }
 }

@@ -12,7 +12,6 @@ use ralph_engine::prompt::OutputLimits;
 use ralph_engine::rules::{Budget, RateLimit, Retry, RetryScope, Rules};
 use ralph_engine::stall::StallRule;
 use ralph_events::event::{Entry, Event, FailAction, Outcome};
-use ralph_events::run_state::{ResumePoint, RunState};
 use ralph_git::ScmSpec;
 use ralph_report::{Recorded, Reporter};
 use ralph_tasks as tasks;
@@ -93,10 +92,7 @@ fn lives(seed: u64, fault: Option<Fault>, truth: &Rc<RefCell<Truth>>) -> Result<
         told.lives = life;
         let faults = if life == LIVES { Faults::default() } else { faults(&mut rng) };
         let before = truth.borrow().journal.len();
-        spec.progress = (before > 0).then(|| {
-            let progress = progress(&truth.borrow().entries);
-            Fault::remember(fault, progress)
-        });
+        spec.resumed = (before > 0).then(|| Fault::remember(fault, truth.borrow().state()));
         {
             let mut truth = truth.borrow_mut();
             (truth.refused, truth.goes_on) = (false, true);
@@ -136,12 +132,6 @@ fn lives(seed: u64, fault: Option<Fault>, truth: &Rc<RefCell<Truth>>) -> Result<
 fn cut(journal: &mut Vec<u8>) {
     let whole = journal.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     journal.truncate(whole);
-}
-
-fn progress(entries: &[(usize, Entry<'_>)]) -> ResumePoint {
-    let mut state = RunState::default();
-    entries.iter().for_each(|(_, entry)| state.apply(entry));
-    state.resume_point()
 }
 
 /// One process, from its start to its end or its death.
@@ -320,7 +310,7 @@ fn spec(rng: &mut Rng) -> RunSpec {
             notify: false,
         },
         completion_is_final: plain_text && rng.chance(70),
-        progress: None,
+        resumed: None,
         // Mostly enough, now and then next to nothing.
         journal_bytes: rng.pick(&[0, u64::MAX, 30_000]),
         notify: rng.maybe(30, |_| "notify".to_owned()),

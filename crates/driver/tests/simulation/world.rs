@@ -15,7 +15,7 @@ use ralph_driver::world::{
 };
 use ralph_engine::machine::Now;
 use ralph_engine::prompt::COMMIT_MESSAGE_PROMPT;
-use ralph_events::event::{Entry, Exit, Purpose, Stream};
+use ralph_events::event::{Exit, Purpose, Stream};
 use ralph_events::run_state::RunState;
 use ralph_git::branch::DetachedReason;
 use ralph_git::head_log::NewCommits;
@@ -821,10 +821,10 @@ impl Journal for SimWorld {
         self.effect(|_| (), |_| ());
     }
 
-    fn replay(&mut self, _take: &mut dyn FnMut(&Entry<'static>)) {}
-
     fn run_state(&mut self) -> RunState {
-        RunState::default()
+        let mut truth = self.truth.borrow_mut();
+        truth.read();
+        truth.state()
     }
 }
 

@@ -88,6 +88,12 @@ fn veto(told: &[&str]) -> Input {
     Input::GatesChecked(GateVerdict::Veto { reason: "open".to_owned(), feedback })
 }
 
+fn state(point: ResumePoint) -> RunState {
+    let mut state = RunState::default();
+    state.resume = point;
+    state
+}
+
 /// A machine with a test clock and the actions of its last step.
 struct Loop {
     machine: LoopMachine,
@@ -98,6 +104,10 @@ struct Loop {
 impl Loop {
     fn start(rules: Rules) -> Self {
         Loop::of(LoopMachine::new(rules))
+    }
+
+    fn resume(rules: Rules, point: ResumePoint) -> Self {
+        Loop::of(LoopMachine::resumed(rules, state(point)))
     }
 
     fn of(machine: LoopMachine) -> Self {
@@ -222,7 +232,7 @@ fn stamps_follow_iterations_and_attempts() {
     run.until_deadline().agent(answered());
     assert_eq!(stamps(&run), [(1, 2), (1, 2), (2, 0)], "an end, and the next start");
     let earlier = ResumePoint { iterations: 2, ..ResumePoint::default() };
-    let run = Loop::of(LoopMachine::resumed(Rules { max_iterations: 2, ..rules() }, earlier));
+    let run = Loop::resume(Rules { max_iterations: 2, ..rules() }, earlier);
     assert_eq!(stamps(&run), [(0, 0)], "no iteration of this process");
 }
 

@@ -52,6 +52,9 @@ pub struct IterationRecord {
     pub commits: Vec<CommitRecord>,
     /// The commit checked out afterwards, if it is a different one.
     pub head: Option<String>,
+    /// A prompt was made since it was last started.
+    #[serde(skip)]
+    pub(super) is_prompted: bool,
     /// Start of the time that `duration_ms` does not include yet. Pauses move it.
     #[serde(skip)]
     pub(super) since_ms: Option<i64>,
@@ -92,7 +95,7 @@ impl IterationRecord {
         self.starts = self.starts.saturating_add(1);
         self.recheck(now_ms);
         (self.class, self.ended_by, self.failure) = (None, None, None);
-        (self.turns, self.model) = (None, None);
+        (self.turns, self.model, self.is_prompted) = (None, None, false);
         self.scm_done.clear();
     }
 

@@ -7,7 +7,6 @@ use jiff::tz::TimeZone;
 use crate::cli::args::{LoopArgs, OutputMode};
 use crate::config::{self, Settings};
 use ralph_driver::session::{self, Retention};
-use ralph_driver::world::{Journal, RealWorld};
 use ralph_events::error::Error;
 use ralph_events::event::Event;
 use ralph_report::json::JsonReporter;
@@ -70,11 +69,9 @@ impl Sink for LogSink {
     }
 }
 
-/// `resumed` is the world of a resumed run, whose journal the log counts.
 pub(super) fn session_log(
     project: &Project,
     keep: Retention,
-    resumed: Option<&mut RealWorld>,
 ) -> Result<(Box<dyn Reporter>, Event<'static>), Error> {
     let dir = project.logs_dir();
     let zone = TimeZone::system();
@@ -84,9 +81,6 @@ pub(super) fn session_log(
     // Old logs that stay are harmless.
     let _ = log_files::prune(&dir, keep.runs.max(1));
     let message = format!("Session log: {}", config::display_name(log.path()));
-    let mut log = SessionLog::new(LogSink(log), zone, keep.log_bytes());
-    if let Some(world) = resumed {
-        world.replay(&mut |entry| log.count_previous(entry));
-    }
+    let log = SessionLog::new(LogSink(log), zone, keep.log_bytes());
     Ok((Box::new(log), Event::Note { message: message.into() }))
 }

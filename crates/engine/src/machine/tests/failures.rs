@@ -117,7 +117,7 @@ fn limit_after_only_failed_iterations_is_failure() {
         [(true, (Outcome::LimitReached, 0)), (false, (Outcome::AgentFailed, 1))]
     {
         let progress = ResumePoint { iterations: 1, any_succeeded, ..ResumePoint::default() };
-        let mut run = Loop::of(LoopMachine::resumed(limited(), progress));
+        let mut run = Loop::resume(limited(), progress);
         run.agent(failed(Class::Failed));
         assert_eq!(run.outcome(), Some(expected));
     }

@@ -69,8 +69,7 @@ fn gate_briefing_is_renewed_for_each_attempt() {
 #[test]
 fn gate_briefing_is_added_to_feedback_of_resumed_run() {
     let progress = ResumePoint { feedback: vec![feedback("lint")], ..ResumePoint::default() };
-    let machine = LoopMachine::resumed(Rules { gates: true, ..rules() }, progress);
-    let mut run = Loop::of(machine);
+    let mut run = Loop::resume(Rules { gates: true, ..rules() }, progress);
     run.give(Input::Briefed { feedback: vec![feedback("gone")] });
     assert_eq!(run.machine.feedback(), [feedback("lint"), feedback("gone")]);
 }
