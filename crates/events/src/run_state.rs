@@ -71,17 +71,22 @@ pub struct RunInfo {
     pub command: String,
     pub directory: String,
     /// The directory of the first start; the project may have been moved since.
+    #[serde(skip)]
     pub began_in: Option<String>,
     pub agent: String,
+    #[serde(skip)]
     pub pid: u32,
     /// The beginning of the prompt, or the name of its file.
+    #[serde(rename = "asked")]
     pub prompt: String,
     /// The completion rule, in words.
     pub completion: String,
     pub max_iterations: u32,
     /// The branch at the first start.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub branch: Option<String>,
     /// The branch at the last end, if it was a different one.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub last_branch: Option<String>,
 }
 

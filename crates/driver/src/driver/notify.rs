@@ -61,7 +61,7 @@ impl<W: World> Driver<'_, W> {
         let now_ms = (!is_over).then_some(self.recorder.at.time_ms);
         let mut facts = Summary::of(&self.world.run_state(), now_ms);
         // That is what is about to change.
-        facts.untold = false;
+        facts.end.notify_pending = false;
         self.world.look_up(&mut facts);
         notify_command::payload(self.recorder.at, event, &facts, false)
     }

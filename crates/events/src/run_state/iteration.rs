@@ -16,41 +16,56 @@ pub struct IterationRecord {
     /// How much of that was spent waiting for a rate limit or a retry.
     pub waited_ms: u64,
     /// How often it was started: once, and again each time that it was cut off.
+    #[serde(rename = "begun")]
     pub starts: u32,
     /// It has ended, if only with the run.
     pub ended: bool,
     /// Its checks were not finished.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cut_off: bool,
     /// How its last attempt ended.
     pub class: Option<Class>,
     /// Why ralph ended the agent of that attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_by: Option<EndCause>,
     /// The failure that this agent reported.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<FailureKind>,
     /// This agent only repeated its prompt.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub repeats_prompt: bool,
     /// Attempts of all starts.
     pub attempts: u32,
+    #[serde(flatten)]
     pub usage: Usage,
     /// The part of `usage` without a reported price.
+    #[serde(skip)]
     pub unpriced: Usage,
     /// API requests since it was last started, where the agent reports them.
+    #[serde(skip)]
     pub turns: Option<u32>,
     /// The model that an agent named last since then.
+    #[serde(skip)]
     pub model: Option<String>,
     pub tools: u32,
     pub tool_errors: u32,
     pub denied: u32,
     pub guardrails: Vec<GuardrailResult>,
     /// Why a completion did not count.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub vetoed: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub scm_failed: Vec<ScmFailure>,
     /// SCM tasks that succeeded since the last agent started.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub scm_done: Vec<String>,
     /// Why attempts failed.
     pub failures: Vec<String>,
+    /// In JSON, the report adds what git knows about them.
+    #[serde(skip)]
     pub commits: Vec<CommitRecord>,
     /// The commit checked out afterwards, if it is a different one.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub head: Option<String>,
     /// A prompt was made since it was last started.
     #[serde(skip)]
@@ -63,13 +78,21 @@ pub struct IterationRecord {
 /// The result of a guardrail.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct GuardrailResult {
+    #[serde(skip)]
     pub index: u32,
     pub command: String,
     pub passed: bool,
     /// It was stopped together with the run, so its result means nothing.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cut_off: bool,
     pub exit: Option<Exit>,
     pub log: String,
+}
+
+impl GuardrailResult {
+    pub fn has_failed(&self) -> bool {
+        !self.passed && !self.cut_off
+    }
 }
 
 /// An SCM task that failed, and why.
@@ -193,6 +216,7 @@ impl IterationRecord {
 pub struct ScmTaskState {
     pub task: String,
     /// The iterations in which it failed.
+    #[serde(rename = "iterations")]
     pub failed_in: Vec<u32>,
     /// Why it failed last.
     pub why: String,
