@@ -111,8 +111,8 @@ mod tests {
                 subject: "as git put it".to_owned(),
                 since: Some(find(since)),
                 time_ms: 1,
-                gone: false,
-                no_branch: false,
+                is_unreachable: false,
+                is_detached: false,
             });
         }
         facts.head = Some(find("three"));

@@ -289,7 +289,7 @@ impl<W: World> Driver<'_, W> {
             Action::EndAgent(cause) => {
                 if let ActiveTask::Agent(task) = &mut self.task {
                     task.ended_by = Some(cause);
-                    self.world.end(task.child, cause == EndCause::Broken);
+                    self.world.end(task.child, cause == EndCause::InternalError);
                 }
             }
             Action::KillJob => self.kill_job(),

@@ -217,7 +217,7 @@ impl LoopMachine {
             Input::PromptFailed { message } => {
                 if self.agent().is_some() {
                     let code = self.rules.exit_without_prompt;
-                    self.finish(now, Outcome::PromptLost, code, message, &mut out);
+                    self.finish(now, Outcome::PromptMissing, code, message, &mut out);
                 }
             }
             Input::Output => {
@@ -278,9 +278,9 @@ impl LoopMachine {
                 }
             }
             Input::EndNotRecorded { message } => self.on_end_not_recorded(now, message, &mut out),
-            Input::Broken { message } => {
+            Input::InternalError { message } => {
                 if !self.is_finished() {
-                    self.steering.stop = Some(StopMode::Broken(message));
+                    self.steering.stop = Some(StopMode::InternalError(message));
                     self.apply_stop(&mut out);
                     self.stop_if_idle(now, &mut out);
                 }

@@ -167,7 +167,7 @@ impl RunState {
                 self.enter(Activity::agent(*purpose, now), now);
                 self.resume.agent_started(at, *purpose);
                 self.notices.agent_started();
-                self.totals.settle_left_out();
+                self.totals.settle_omitted();
                 if *purpose == Purpose::Work
                     && let Some(current) = self.iterations.last_mut()
                 {
@@ -214,8 +214,8 @@ impl RunState {
                 self.plan = open.take(MAX_PLAN).cloned().collect();
                 self.activity.touch(now);
             }
-            Event::LeftOut { bytes, .. } => {
-                self.totals.set_left_out(*bytes);
+            Event::OutputOmitted { bytes, .. } => {
+                self.totals.set_omitted(*bytes);
                 self.activity.touch(now);
             }
             Event::DialogOpened { dialog } => {
@@ -317,7 +317,7 @@ impl RunState {
                     self.resume.iteration_finished(at.iteration, *complete);
                 }
             }
-            Event::Looked { unchanged, same_failures, fingerprint } => {
+            Event::StallChecked { unchanged, same_failures, fingerprint } => {
                 self.resume.record_stall_check(fingerprint.as_deref(), *unchanged, *same_failures);
             }
             Event::Repository { head, commits, by_others } => {
@@ -328,7 +328,7 @@ impl RunState {
             Event::SandboxReady { backend, .. } => {
                 self.notices.sandbox = Some(backend.as_ref().to_owned());
             }
-            Event::Stalling { reason, iterations, limit } => {
+            Event::StallWarning { reason, iterations, limit } => {
                 let (reason, iterations, limit) = (*reason, *iterations, *limit);
                 self.notices.warnings.push(Warning::Stalling { reason, iterations, limit });
             }
@@ -339,8 +339,8 @@ impl RunState {
             Event::Warning { message } => {
                 self.notices.warn(message, self.iterations.is_empty());
             }
-            Event::NetworkRefused { host, port, why, .. } => {
-                self.notices.denied.push(format!("network: {host}:{port}: {why}"));
+            Event::NetworkRefused { host, port, reason, .. } => {
+                self.notices.denied.push(format!("network: {host}:{port}: {reason}"));
             }
             Event::StopRequested { signal, .. } => {
                 self.end_wait(now);

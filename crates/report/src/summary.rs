@@ -104,8 +104,8 @@ pub struct IterationSummary {
     #[serde(flatten)]
     pub record: IterationRecord,
     /// It is the current iteration of a live run.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub under_way: bool,
+    #[serde(rename = "under_way", skip_serializing_if = "std::ops::Not::not")]
+    pub is_current: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimated_cost_usd: Option<f64>,
     pub commits: Vec<CommitSummary>,
@@ -121,11 +121,11 @@ pub struct CommitSummary {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
     /// No branch has it any more: history was rewritten.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub gone: bool,
+    #[serde(rename = "gone", skip_serializing_if = "std::ops::Not::not")]
+    pub is_unreachable: bool,
     /// Only a detached `HEAD` has it.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub no_branch: bool,
+    #[serde(rename = "no_branch", skip_serializing_if = "std::ops::Not::not")]
+    pub is_detached: bool,
 }
 
 /// Commits in the range of the run, and those of them that iterations made.
@@ -189,7 +189,7 @@ impl Summary {
     pub fn mark_unreachable(&mut self, gone: &HashSet<&str>) {
         let own = self.iterations.iter_mut().flat_map(|iteration| &mut iteration.commits);
         for commit in own.chain(&mut self.commits_by_others) {
-            commit.gone = gone.contains(commit.id.as_str());
+            commit.is_unreachable = gone.contains(commit.id.as_str());
         }
     }
 
@@ -197,13 +197,13 @@ impl Summary {
     pub fn mark_detached(&mut self, unnamed: &HashSet<&str>) {
         let own = self.iterations.iter_mut().flat_map(|iteration| &mut iteration.commits);
         for commit in own.chain(&mut self.commits_by_others) {
-            commit.no_branch = !commit.gone && unnamed.contains(commit.id.as_str());
+            commit.is_detached = !commit.is_unreachable && unnamed.contains(commit.id.as_str());
         }
     }
 
     /// Returns the first and last commit of a range that shows the work.
     pub fn commit_range(&self) -> Option<(&str, &str)> {
-        let last = self.commits().rfind(|commit| !commit.gone);
+        let last = self.commits().rfind(|commit| !commit.is_unreachable);
         let last = last.or_else(|| self.commits().next_back())?;
         Some((self.head.as_deref()?, &last.id))
     }

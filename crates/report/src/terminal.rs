@@ -332,7 +332,7 @@ fn is_agent_event(event: &Event<'_>) -> bool {
             | Event::Usage(_)
             | Event::Notice { .. }
             | Event::Retracted { .. }
-            | Event::LeftOut { .. }
+            | Event::OutputOmitted { .. }
             | Event::Result { .. }
     )
 }

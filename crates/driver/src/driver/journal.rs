@@ -30,7 +30,7 @@ impl<W: World> Driver<'_, W> {
             match problem {
                 // After the end, the journal has the outcome already.
                 Problem::Failure(message) if !self.end_recorded => {
-                    self.queue.push_back(Input::Broken { message });
+                    self.queue.push_back(Input::InternalError { message });
                 }
                 Problem::Warning(message) | Problem::Failure(message) => {
                     self.recorder.record(&Event::Warning { message: message.into() });
@@ -76,7 +76,7 @@ impl<W: World> Driver<'_, W> {
         if let Some(message) = self.world.obstacle(RunStep::UseProject)
             && !std::mem::replace(&mut self.journal_failed, true)
         {
-            self.queue.push_back(Input::Broken { message });
+            self.queue.push_back(Input::InternalError { message });
         }
     }
 
@@ -86,7 +86,7 @@ impl<W: World> Driver<'_, W> {
                 "cannot write {what} in {}: {err}; free space or permissions are needed to go on",
                 self.spec.ralph_dir.display()
             );
-            self.queue.push_back(Input::Broken { message });
+            self.queue.push_back(Input::InternalError { message });
         }
     }
 }

@@ -25,7 +25,7 @@ pub(crate) fn check(
 
 /// A run exits with the outcome that its journal has, or as broken.
 fn exit(truth: &Truth, before: usize, end: RunEnd) -> Result<(), String> {
-    let broken = RunEnd { outcome: Outcome::Broken, exit_code: exit_code::USAGE };
+    let broken = RunEnd { outcome: Outcome::InternalError, exit_code: exit_code::USAGE };
     let last = truth.entries.iter().rev().find(|(_, entry)| {
         matches!(entry.event, Event::RunStarted { .. } | Event::RunEnded { .. })
     });

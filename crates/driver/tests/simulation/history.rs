@@ -319,5 +319,5 @@ fn spec(rng: &mut Rng) -> RunSpec {
 }
 
 fn left_out(truth: &Truth) -> bool {
-    truth.entries.iter().any(|(_, entry)| matches!(entry.event, Event::LeftOut { .. }))
+    truth.entries.iter().any(|(_, entry)| matches!(entry.event, Event::OutputOmitted { .. }))
 }

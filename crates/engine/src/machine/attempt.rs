@@ -77,7 +77,7 @@ impl LoopMachine {
                 Event::NetworkRefused {
                     host: refused.host.into(),
                     port: refused.port,
-                    why: refused.reason.into(),
+                    reason: refused.reason.into(),
                     allow: refused.allow_entry.into(),
                 }
             };

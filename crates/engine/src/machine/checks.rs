@@ -342,7 +342,7 @@ impl LoopMachine {
         let Phase::Running { job: Job::StallCheck, .. } = self.phase else { return };
         let verdict = self.stall.record_fingerprint(fingerprint);
         let seen = self.stall.snapshot();
-        let event = Event::Looked {
+        let event = Event::StallChecked {
             unchanged: seen.unchanged,
             same_failures: seen.same_failures,
             fingerprint: fingerprint.map(|number| format!("{number:016x}").into()),
@@ -358,7 +358,7 @@ impl LoopMachine {
             StallDecision::Continue => {}
             StallDecision::Warn { reason, iterations } => {
                 let limit = self.stall.stops_after();
-                self.emit(now, Event::Stalling { reason, iterations, limit }, out);
+                self.emit(now, Event::StallWarning { reason, iterations, limit }, out);
             }
             StallDecision::Stop { reason, iterations } => {
                 let message = stalled_message(reason, iterations);

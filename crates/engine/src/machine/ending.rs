@@ -99,14 +99,14 @@ impl LoopMachine {
 
     /// The run has to end without waiting for the running job.
     pub fn is_immediate_stop(&self) -> bool {
-        matches!(self.steering.stop, Some(StopMode::Now | StopMode::Broken(_)))
+        matches!(self.steering.stop, Some(StopMode::Now | StopMode::InternalError(_)))
     }
 
     pub(super) fn apply_stop(&mut self, out: &mut Vec<Action>) {
         let cause = match self.steering.stop {
             None | Some(StopMode::Graceful) => return,
             Some(StopMode::Now) => EndCause::Interrupt,
-            Some(StopMode::Broken(_)) => EndCause::Broken,
+            Some(StopMode::InternalError(_)) => EndCause::InternalError,
         };
         self.end_job(JobEnd::CutOff(cause), out);
     }
@@ -124,8 +124,8 @@ impl LoopMachine {
 
     pub(super) fn finish_stopped(&mut self, now: Now, out: &mut Vec<Action>) {
         match self.steering.stop.take() {
-            Some(StopMode::Broken(message)) => {
-                self.finish(now, Outcome::Broken, exit_code::USAGE, message, out)
+            Some(StopMode::InternalError(message)) => {
+                self.finish(now, Outcome::InternalError, exit_code::USAGE, message, out)
             }
             _ => self.finish(
                 now,
@@ -220,10 +220,13 @@ impl LoopMachine {
 
     /// The exit code must not claim an outcome that the journal lacks.
     pub(super) fn on_end_not_recorded(&mut self, now: Now, message: String, out: &mut Vec<Action>) {
-        if matches!(self.phase, Phase::Finished(outcome) if outcome != Outcome::Broken) {
-            self.phase = Phase::Finished(Outcome::Broken);
+        if matches!(self.phase, Phase::Finished(outcome) if outcome != Outcome::InternalError) {
+            self.phase = Phase::Finished(Outcome::InternalError);
             self.emit(now, Event::Warning { message: message.into() }, out);
-            out.push(Action::Finish { outcome: Outcome::Broken, exit_code: exit_code::USAGE });
+            out.push(Action::Finish {
+                outcome: Outcome::InternalError,
+                exit_code: exit_code::USAGE,
+            });
         }
     }
 }

@@ -72,7 +72,7 @@ pub enum Input {
         message: String,
     },
     /// ralph itself cannot continue.
-    Broken {
+    InternalError {
         message: String,
     },
 }

@@ -293,7 +293,9 @@ fn stalled_run_is_warned_then_stopped() {
     let stall = StallRule::stop_after(2);
     let mut run = Loop::start(Rules { max_iterations: 9, stall, ..rules() });
     let stalling = |run: &Loop| {
-        run.actions.iter().any(|action| matches!(action, Action::Emit(_, Event::Stalling { .. })))
+        run.actions
+            .iter()
+            .any(|action| matches!(action, Action::Emit(_, Event::StallWarning { .. })))
     };
     for fingerprint in [Some(1), Some(2)] {
         assert!(run.asked(&Action::CheckStall));

@@ -99,7 +99,8 @@ impl GuardrailResult {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ScmFailure {
     pub task: String,
-    pub why: String,
+    #[serde(rename = "why")]
+    pub reason: String,
 }
 
 impl IterationRecord {
@@ -219,9 +220,11 @@ pub struct ScmTaskState {
     #[serde(rename = "iterations")]
     pub failed_in: Vec<u32>,
     /// Why it failed last.
-    pub why: String,
+    #[serde(rename = "why")]
+    pub reason: String,
     /// It has succeeded since.
-    pub made_good: bool,
+    #[serde(rename = "made_good")]
+    pub recovered: bool,
 }
 
 /// Notes the end of an SCM task in the current iteration and among the failed tasks.
@@ -240,26 +243,26 @@ pub(super) fn scm_ended(
             current.scm_done.push(task.to_owned());
         }
         if let Some(known) = known {
-            known.made_good = true;
+            known.recovered = true;
         }
         return;
     };
-    let why = failure_line(detail).to_owned();
+    let reason = failure_line(detail).to_owned();
     if let Some(current) = current {
-        current.scm_failed.push(ScmFailure { task: task.to_owned(), why: why.clone() });
+        current.scm_failed.push(ScmFailure { task: task.to_owned(), reason: reason.clone() });
     }
     match known {
         Some(known) => {
             if known.failed_in.last() != Some(&iteration) {
                 known.failed_in.push(iteration);
             }
-            (known.why, known.made_good) = (why, false);
+            (known.reason, known.recovered) = (reason, false);
         }
         None => tasks.push(ScmTaskState {
             task: task.to_owned(),
             failed_in: vec![iteration],
-            why,
-            made_good: false,
+            reason,
+            recovered: false,
         }),
     }
 }

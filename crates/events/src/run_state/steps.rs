@@ -55,7 +55,7 @@ impl RunState {
         if let Some(current) = self.iterations.last_mut() {
             current.stop(last_ms);
         }
-        self.totals.settle_left_out();
+        self.totals.settle_omitted();
     }
 
     /// Lets the time pass that lies between the previous entry and this one.

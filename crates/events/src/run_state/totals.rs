@@ -25,10 +25,10 @@ pub struct Totals {
     /// The current iteration has not ended.
     pub iteration_open: bool,
     /// Bytes of agents' output that the journal had no room for, of all agents that have ended.
-    pub left_out_bytes: u64,
+    pub omitted_bytes: u64,
     /// The same of the current agent.
     #[serde(skip)]
-    left_out_now: u64,
+    omitted_now: u64,
 }
 
 /// Failed attempts.
@@ -191,13 +191,13 @@ impl Totals {
         }
     }
 
-    pub(super) fn set_left_out(&mut self, bytes: u64) {
-        self.left_out_now = bytes;
+    pub(super) fn set_omitted(&mut self, bytes: u64) {
+        self.omitted_now = bytes;
     }
 
-    pub(super) fn settle_left_out(&mut self) {
-        let bytes = std::mem::take(&mut self.left_out_now);
-        self.left_out_bytes = self.left_out_bytes.saturating_add(bytes);
+    pub(super) fn settle_omitted(&mut self) {
+        let bytes = std::mem::take(&mut self.omitted_now);
+        self.omitted_bytes = self.omitted_bytes.saturating_add(bytes);
     }
 }
 

@@ -25,7 +25,7 @@ impl Summary {
         let mut iterations: Vec<IterationSummary> =
             state.iterations.iter().map(|record| iteration(&state, record)).collect();
         if let Some(last) = iterations.last_mut() {
-            last.under_way = activity.is_some() && !last.record.ended;
+            last.is_current = activity.is_some() && !last.record.ended;
         }
         Summary {
             started_ms: state.clock.started_ms,
@@ -73,7 +73,7 @@ fn iteration(state: &RunState, record: &IterationRecord) -> IterationSummary {
     IterationSummary {
         estimated_cost_usd: state.iteration_cost(record).estimated,
         commits: record.commits.iter().map(commit).collect(),
-        under_way: false,
+        is_current: false,
         record: record.clone(),
     }
 }
@@ -84,8 +84,8 @@ fn commit(record: &CommitRecord) -> CommitSummary {
         time_ms: record.time_ms,
         subject: record.subject.clone(),
         since: record.since.clone(),
-        gone: false,
-        no_branch: false,
+        is_unreachable: false,
+        is_detached: false,
     }
 }
 
@@ -122,7 +122,7 @@ fn warnings(state: &RunState) -> Listed<String> {
     let early = notices.early_warnings.min(first.len());
     first.rotate_left(early);
     let mut listed = Listed { total: notices.warnings.total, first };
-    if let bytes @ 1.. = state.totals.left_out_bytes {
+    if let bytes @ 1.. = state.totals.omitted_bytes {
         listed.push(format!(
             "{}B of what agents printed were left out of the journal, which has no room for them \
              (runs.maxJournalMegabytes)",

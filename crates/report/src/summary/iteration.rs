@@ -8,7 +8,7 @@ const MAX_COMMITS: usize = 20;
 const MIN_WAIT_MS: u64 = 60_000;
 
 pub(super) fn state_label(iteration: &IterationSummary) -> &'static str {
-    if iteration.under_way {
+    if iteration.is_current {
         return "under way";
     }
     let Some(class) = iteration.record.class.filter(|_| iteration.record.ended) else {
@@ -96,7 +96,7 @@ pub(super) fn details(iteration: &IterationSummary) -> Vec<IterationDetail> {
     details.extend(and_more(MAX_FAILURES, failures.first.len()));
     let scm = iteration.record.scm_failed.iter().take(MAX_FAILURES);
     details.extend(
-        scm.map(|it| IterationDetail::Bad(format!("SCM task failed: {}: {}", it.task, it.why))),
+        scm.map(|it| IterationDetail::Bad(format!("SCM task failed: {}: {}", it.task, it.reason))),
     );
     let vetoed = iteration.record.vetoed.iter();
     details.extend(vetoed.map(|why| IterationDetail::Bad(format!("not complete: {why}"))));

@@ -137,8 +137,8 @@ fn end_message(facts: &Summary, outcome: Outcome) -> String {
             "stopped by a limit of the agent's"
         }
         (Outcome::CredentialsRefused, _) => "the agent's credentials were refused",
-        (Outcome::PromptLost, _) => "failed before the agent was asked",
-        (Outcome::Broken, _) => "ralph could not go on",
+        (Outcome::PromptMissing, _) => "failed before the agent was asked",
+        (Outcome::InternalError, _) => "ralph could not go on",
         (Outcome::Interrupted, _) => {
             let by = facts.end.stopped_by.as_ref().map(|signal| format!(" by {signal}"));
             return format!("{message}{}", by.unwrap_or_default());
@@ -196,9 +196,9 @@ fn committed(facts: &Summary) -> Option<String> {
         return Some(format!("{count}, in a repository that is gone"));
     }
     let Some((from, to)) = facts.commit_range() else { return Some(count.to_string()) };
-    let no_branch = facts.commits().any(|commit| commit.no_branch && commit.id == to);
+    let no_branch = facts.commits().any(|commit| commit.is_detached && commit.id == to);
     let keep = format!(", on no branch (`git branch NAME {}` keeps them)", short_commit_id(to));
-    let is_gone = facts.commits().any(|commit| commit.gone && commit.id == to);
+    let is_gone = facts.commits().any(|commit| commit.is_unreachable && commit.id == to);
     let keep = match (no_branch, is_gone) {
         (true, _) => keep.as_str(),
         (false, true) => ", on no branch any more",
@@ -222,15 +222,15 @@ fn committed(facts: &Summary) -> Option<String> {
 }
 
 fn scm_task(task: &ScmTaskState) -> String {
-    let ScmTaskState { task, failed_in: iterations, why, made_good } = task;
+    let ScmTaskState { task, failed_in: iterations, reason, recovered } = task;
     let count = iterations.len();
     let s = if count == 1 { "" } else { "s" };
     let last = iterations.last().copied().unwrap_or_default();
-    let since = match made_good {
+    let since = match recovered {
         true => format!("; it was done after iteration {last}"),
         false => ", and was not done since".to_owned(),
     };
-    format!("{task} failed in {count} iteration{s}, the last time in {last}: {why}{since}")
+    format!("{task} failed in {count} iteration{s}, the last time in {last}: {reason}{since}")
 }
 
 fn unsent_notification_note(facts: &Summary) -> Option<String> {

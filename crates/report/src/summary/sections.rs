@@ -118,8 +118,8 @@ fn remaining_lines(facts: &Summary) -> Vec<String> {
     let is_told = facts.end.outcome == Some(Outcome::Budget);
     let cut_off = cut_off.filter(|last| has_done_work(last) && !is_told);
     lines.extend(cut_off.map(|last| cut_short_message(last.record.number, &last.record.scm_done)));
-    let undone = facts.scm.iter().filter(|task| !task.made_good);
-    lines.extend(undone.map(|task| format!("SCM task not done: {}: {}", task.task, task.why)));
+    let undone = facts.scm.iter().filter(|task| !task.recovered);
+    lines.extend(undone.map(|task| format!("SCM task not done: {}: {}", task.task, task.reason)));
     let left = &facts.remaining;
     if let Some((done, total)) = left.stories.filter(|(done, total)| done < total) {
         let next = left.story.as_ref().map_or(String::new(), |story| format!(", next {story}"));

@@ -381,7 +381,7 @@ impl Writer {
             8 => stderr("  at main.js:1"),
             9 => stderr("Error: no"),
             10 => Event::Todo { items: vec![todo("a", false), todo("b", true)] },
-            11 => Event::LeftOut { events: 3, bytes: 3_000 },
+            11 => Event::OutputOmitted { events: 3, bytes: 3_000 },
             12 => Event::ModelSilent { silent_ms: 60_000, limit_ms: 90_000 },
             13 => network_refused(),
             14 => Event::DialogOpened { dialog: "trust".into() },
@@ -520,11 +520,11 @@ fn tasks(n: u32) -> Event<'static> {
 }
 
 fn looked() -> Event<'static> {
-    Event::Looked { unchanged: 1, same_failures: 2, fingerprint: Some("ff".into()) }
+    Event::StallChecked { unchanged: 1, same_failures: 2, fingerprint: Some("ff".into()) }
 }
 
 fn stalling() -> Event<'static> {
-    Event::Stalling { reason: StallReason::Unchanged, iterations: 2, limit: None }
+    Event::StallWarning { reason: StallReason::Unchanged, iterations: 2, limit: None }
 }
 
 fn warning(message: &'static str) -> Event<'static> {
@@ -563,6 +563,6 @@ fn todo(text: &str, done: bool) -> TodoItem {
 }
 
 fn network_refused() -> Event<'static> {
-    let (host, why, allow) = ("example.com".into(), "not listed".into(), "example.com".into());
-    Event::NetworkRefused { host, port: 443, why, allow }
+    let (host, reason, allow) = ("example.com".into(), "not listed".into(), "example.com".into());
+    Event::NetworkRefused { host, port: 443, reason, allow }
 }

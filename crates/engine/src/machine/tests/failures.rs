@@ -163,17 +163,17 @@ fn refused_credentials_end_run_immediately() {
 #[test]
 fn internal_error_ends_agent_before_run() {
     let mut run = Loop::start(rules());
-    run.give(Input::AgentStarted).give(Input::Broken { message: "disk full".into() });
-    assert_eq!(run.actions, [Action::EndAgent(EndCause::Broken)]);
+    run.give(Input::AgentStarted).give(Input::InternalError { message: "disk full".into() });
+    assert_eq!(run.actions, [Action::EndAgent(EndCause::InternalError)]);
     run.give(Input::AgentEnded(Box::new(failed(Class::Interrupted))));
-    assert_eq!(run.outcome(), Some((Outcome::Broken, 2)));
+    assert_eq!(run.outcome(), Some((Outcome::InternalError, 2)));
 }
 
 #[test]
 fn unreadable_prompt_ends_run() {
     let mut run = Loop::start(rules());
     run.give(Input::PromptFailed { message: "gone".into() });
-    assert_eq!(run.outcome(), Some((Outcome::PromptLost, 2)));
+    assert_eq!(run.outcome(), Some((Outcome::PromptMissing, 2)));
 }
 
 #[test]

@@ -217,7 +217,7 @@ proptest! {
                     broken = true;
                     world.stop_asked = true;
                     world.stop_at_once = true;
-                    Input::Broken { message: "disk full".into() }
+                    Input::InternalError { message: "disk full".into() }
                 }
                 2 | 3 => Input::Timer,
                 9 if choice.is_multiple_of(4) => Input::Pause,
@@ -322,7 +322,7 @@ proptest! {
             if let Some(input) = input {
                 world.carry_out(machine.step(now, input));
             }
-            let expected = if broken { Outcome::Broken } else { Outcome::Interrupted };
+            let expected = if broken { Outcome::InternalError } else { Outcome::Interrupted };
             prop_assert_eq!(world.finished, Some(expected));
         }
         prop_assert!(machine.is_finished());

@@ -277,7 +277,7 @@ fn end_that_is_not_recorded_makes_run_broken() {
     run.agent(done());
     assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
     run.give(Input::EndNotRecorded { message: "disk full".into() });
-    assert_eq!(run.outcome(), Some((Outcome::Broken, exit_code::USAGE)));
+    assert_eq!(run.outcome(), Some((Outcome::InternalError, exit_code::USAGE)));
     run.give(Input::EndNotRecorded { message: "disk full".into() });
     assert_eq!(run.actions, [], "said once");
 }

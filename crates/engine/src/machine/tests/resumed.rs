@@ -141,7 +141,7 @@ fn resume_counts_earlier_failures_and_rate_limit_waits() {
 #[test]
 fn resume_keeps_failure_count_unless_run_gave_up() {
     use Outcome::{
-        AgentFailed, Broken, Budget, CredentialsRefused, Interrupted, LimitReached, Stalled,
+        AgentFailed, Budget, CredentialsRefused, InternalError, Interrupted, LimitReached, Stalled,
     };
     let point = || ResumePoint { failures: 1, ..cut_off(Pending::Nothing) };
     for (outcome, failures) in [
@@ -149,7 +149,7 @@ fn resume_keeps_failure_count_unless_run_gave_up() {
         (Some(Interrupted), 2),
         (Some(Budget), 2),
         (Some(LimitReached), 2),
-        (Some(Broken), 2),
+        (Some(InternalError), 2),
         (Some(AgentFailed), 1),
         (Some(CredentialsRefused), 1),
         (Some(Stalled), 1),

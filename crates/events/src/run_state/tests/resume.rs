@@ -60,7 +60,7 @@ fn end_of_0_1_journal_yields_last_failure_and_used_up_budget() {
     assert_eq!(budget.used_up.as_deref(), Some("$5.00 of $5.00"));
     assert_eq!(end(Outcome::Budget, "a wait would outlast the time").used_up, None);
     // Other ends keep their words.
-    assert_eq!(end(Outcome::Broken, failed).last_failure, None);
+    assert_eq!(end(Outcome::InternalError, failed).last_failure, None);
 }
 
 #[test]
