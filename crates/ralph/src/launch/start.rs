@@ -142,7 +142,8 @@ impl CheckedRun<'_> {
             Some(background) => background.attach(session, args.output, style)?,
         };
         if self.plan.defaults.session_log {
-            let (log, note) = reporters::session_log(self.plan.project, self.retention())?;
+            let (project, keep) = (self.plan.project, self.retention());
+            let (log, note) = reporters::session_log(project, keep, session.world.run_dir())?;
             reporters.push(log);
             events.push(note);
         }

@@ -19,7 +19,6 @@ use ralph_events::run_state::{Pending, RunState};
 use ralph_process as process;
 use ralph_report::worker_lines::{WorkerState, WorkerStatus, WorkerTracker};
 use ralph_store::project::Project;
-use ralph_store::runs::RunDir;
 
 /// These describe the window's terminal, not the spawner's.
 const WINDOW_VARIABLES: [&str; 6] =
@@ -100,7 +99,7 @@ fn start(worker: &Worker) -> Result<u8, Error> {
     let project = match launch.worktree {
         Some(worktree) if worktree.directory.is_dir() => {
             project_dir::refuse_link_out(&worktree.directory)?;
-            project_dir::declare_project(worktree.directory)
+            project_dir::declare_project(&worktree.directory)?
         }
         Some(worktree) => {
             let path = worktree.directory.display();
@@ -121,7 +120,7 @@ fn start(worker: &Worker) -> Result<u8, Error> {
         StoredState::State(previous) => Some(previous),
         StoredState::Missing | StoredState::Invalid(_) => None,
     };
-    let journal = |run: &String| project.runs_dir().join(run).join("events.jsonl").exists();
+    let journal = |run: &String| project.run_dir(run).journal().exists();
     let resume = previous.as_ref().and_then(|previous| previous.run_id.clone()).filter(journal);
     let resume_state = resume.as_ref().map(|run| load_resume_state(&project, run));
     args.common.only_checks =
@@ -165,8 +164,7 @@ fn start(worker: &Worker) -> Result<u8, Error> {
 
 /// An interrupted iteration counts as used, like a failed one.
 fn load_resume_state(project: &Project, run: &str) -> ResumeState {
-    let dir = RunDir { id: run.to_owned(), path: project.runs_dir().join(run) };
-    let mut state = ResumeState::load(&dir);
+    let mut state = ResumeState::load(&project.run_dir(run));
     let point = &mut state.run.resume;
     if point.pending == Pending::Nothing
         && let Some(open) = point.open.take()
