@@ -4,10 +4,8 @@ use std::io::ErrorKind;
 
 use super::control::SharedState;
 use super::store::{StoredState, Worker, save_state};
-use ralph_events::event::{Event, Stamp};
-use ralph_events::run_state::RunState;
-use ralph_report::Reporter;
 use ralph_report::worker_lines::{WorkerState, WorkerStatus, WorkerTracker};
+use ralph_report::{Problem, Recorded, Reporter};
 use ralph_store::runs::RunDir;
 
 #[derive(Debug)]
@@ -17,8 +15,7 @@ pub struct StateFiles {
     tracker: WorkerTracker,
     saved: WorkerState,
     lines: Vec<String>,
-    warning: Option<String>,
-    failure: Option<String>,
+    problem: Option<Problem>,
     has_warned: bool,
     shared_state: SharedState,
     /// The directory's identity at the start.
@@ -41,8 +38,7 @@ impl StateFiles {
             tracker,
             saved,
             lines: Vec::new(),
-            warning: None,
-            failure: None,
+            problem: None,
             has_warned: false,
         }
     }
@@ -85,7 +81,7 @@ impl StateFiles {
 }
 
 impl Reporter for StateFiles {
-    fn event(&mut self, at: Stamp, event: &Event<'_>, run: &RunState) {
+    fn event(&mut self, Recorded { at, event, run, .. }: Recorded<'_>) {
         self.lines.extend(self.tracker.apply(at, event, run).log_lines);
     }
 
@@ -96,7 +92,7 @@ impl Reporter for StateFiles {
             if !std::mem::replace(&mut self.has_warned, true) {
                 let message =
                     format!("the worker's state cannot be kept in {path}: it was removed");
-                self.warning = Some(message);
+                self.problem = Some(Problem::Warning(message));
             }
             return;
         }
@@ -108,16 +104,15 @@ impl Reporter for StateFiles {
             return;
         }
         let message = format!("cannot write the worker's state in {path}: {err}");
-        if self.tracker.state.foreground {
-            self.warning = Some(message);
+        self.problem = Some(if self.tracker.state.foreground {
+            Problem::Warning(message)
         } else {
-            self.failure =
-                Some(format!("{message}; free space or permissions are needed to go on"));
-        }
+            Problem::Failure(format!("{message}; free space or permissions are needed to go on"))
+        });
     }
 
-    fn take_failure(&mut self) -> Option<String> {
-        self.failure.take()
+    fn take_problem(&mut self) -> Option<Problem> {
+        self.problem.take()
     }
 
     fn finish(&mut self) {
@@ -125,9 +120,5 @@ impl Reporter for StateFiles {
         if self.worker.directory() == self.directory_id {
             self.worker.release();
         }
-    }
-
-    fn take_warning(&mut self) -> Option<String> {
-        self.warning.take()
     }
 }

@@ -10,7 +10,7 @@ use ralph_driver::resume::ResumeState;
 use ralph_driver::run_spec::RunSpec;
 use ralph_engine::completion::CompletionRule;
 use ralph_events::error::Error;
-use ralph_events::run_state::{Pending, ResumePoint};
+use ralph_events::run_state::{Pending, RunState};
 use ralph_report::worker_lines::{WorkerState, WorkerStatus};
 use ralph_store::project::Project;
 
@@ -58,7 +58,7 @@ pub fn run_loop(worker: &Worker, launch: LaunchRecord, mut parsed: Cli) -> Resul
     let resume = previous.as_ref().and_then(|previous| previous.run_id.clone()).filter(journal);
     let resume_state = resume.as_ref().map(|run| load_resume_state(&project, run));
     args.common.only_checks =
-        resume_state.as_ref().is_some_and(|it| it.progress.needs_only_checks());
+        resume_state.as_ref().is_some_and(|it| it.run.resume.needs_only_checks());
     let mut plan = LaunchPlan::new(&project, &args.common, defaults(&args), loaded, recovery)
         .with_origin(&home);
     let mut spec = run_spec(&plan, &args)?;
@@ -72,13 +72,14 @@ pub fn run_loop(worker: &Worker, launch: LaunchRecord, mut parsed: Cli) -> Resul
         if previous.max_iterations > 0 {
             spec.rules.max_iterations = previous.max_iterations;
         }
-        spec.progress = Some(match resume_state.filter(|resume_state| !resume_state.is_lost) {
-            Some(resume_state) => resume_state.progress,
-            None => ResumePoint {
-                iterations: previous.current_iteration,
-                failures: previous.consecutive_failures,
-                ..ResumePoint::default()
-            },
+        spec.resumed = Some(match resume_state.filter(|resume_state| !resume_state.is_lost) {
+            Some(resume_state) => resume_state.run,
+            None => {
+                let mut state = RunState::default();
+                state.resume.iterations = previous.current_iteration;
+                state.resume.failures = previous.consecutive_failures;
+                state
+            }
         });
         state = WorkerState {
             status: WorkerStatus::Running,
@@ -96,11 +97,11 @@ pub fn run_loop(worker: &Worker, launch: LaunchRecord, mut parsed: Cli) -> Resul
 /// An interrupted iteration counts as used, like a failed one.
 fn load_resume_state(project: &Project, run: &str) -> ResumeState {
     let mut state = ResumeState::load(&project.run_dir(run));
-    let progress = &mut state.progress;
-    if progress.pending == Pending::Nothing
-        && let Some(open) = progress.open.take()
+    let point = &mut state.run.resume;
+    if point.pending == Pending::Nothing
+        && let Some(open) = point.open.take()
     {
-        progress.iterations = progress.iterations.max(open.iteration);
+        point.iterations = point.iterations.max(open.iteration);
     }
     state
 }
