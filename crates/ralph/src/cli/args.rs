@@ -60,7 +60,8 @@ pub struct CompletionArgs {
 /// What every loop takes.
 #[derive(Debug, Default, Args)]
 pub struct LoopArgs {
-    /// What to call the run, for `ralph status` and the other commands that find a run by name.
+    /// What to call the run, for commands such as `ralph status`; without this, a worker is worker-1 and so on, and
+    /// other runs have the name of their directory.
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
 

@@ -91,27 +91,27 @@ pub enum CliCommand {
     #[command(after_help = commands::worker::SPAWN_EXAMPLES)]
     Spawn(Box<commands::worker::SpawnArgs>),
 
-    /// List the workers.
+    /// List the runs on this machine: workers, and runs in terminals.
     #[command(after_help = commands::worker::LS_EXAMPLES)]
     Ls(commands::worker::LsArgs),
 
-    /// Show how far workers are.
+    /// Show how far runs are.
     #[command(after_help = commands::worker::STATUS_EXAMPLES)]
     Status(commands::worker::StatusArgs),
 
-    /// Have workers begin nothing new after what they are doing.
+    /// Pause runs after the current iteration.
     #[command(after_help = commands::worker::PAUSE_EXAMPLES)]
     Pause(commands::worker::WorkerSelection),
 
-    /// Go on with a run that was stopped or cut off, or with a paused worker.
+    /// Continue a run that was paused, stopped or cut off.
     #[command(after_help = commands::resume::EXAMPLES)]
     Resume(commands::resume::ResumeArgs),
 
-    /// End workers and their agents now.
+    /// End runs and their agents now.
     #[command(after_help = commands::worker::KILL_EXAMPLES)]
     Kill(commands::worker::WorkerSelection),
 
-    /// Show what a worker has done, and does.
+    /// Show the output of a run.
     #[command(after_help = commands::worker::LOGS_EXAMPLES)]
     Logs(commands::worker::LogsArgs),
 
@@ -119,7 +119,7 @@ pub enum CliCommand {
     #[command(after_help = commands::worker::ATTACH_EXAMPLES)]
     Attach(commands::worker::SelectionArgs),
 
-    /// Wait for the end of workers, and exit with their code.
+    /// Wait for the end of runs, and exit with their code.
     #[command(after_help = commands::worker::WAIT_EXAMPLES)]
     Wait(commands::worker::WorkerSelection),
 
@@ -127,7 +127,7 @@ pub enum CliCommand {
     #[command(after_help = commands::worker::SEND_EXAMPLES)]
     Send(commands::worker::SendArgs),
 
-    /// Forget workers that have come to their end.
+    /// Remove runs that have ended from the list.
     #[command(after_help = commands::worker::RM_EXAMPLES)]
     Rm(commands::worker::RmArgs),
 

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use clap::{Args, Parser};
 
 use crate::config;
-use crate::workers::store::{StoredState, Worker, Workers};
+use crate::workers::store::{StoredState, Worker, Workers, find_run_anywhere};
 use ralph_driver::notify_command;
 use ralph_driver::resume;
 use ralph_driver::session;
@@ -125,8 +125,13 @@ pub fn resume(place: &ProjectArgs, args: ResumeArgs) -> Result<u8, Error> {
         return resume_named(&worker, args);
     }
     let project = crate::project_dir::open_project(place)?;
-    if let Some(worker) = wanted.and_then(|run| find_elsewhere(&project, run)) {
-        return resume_named(&worker, args);
+    if let Some(wanted) = wanted.filter(|run| !is_here(&project, run)) {
+        if let Some(worker) = find_record(wanted) {
+            return resume_named(&worker, args);
+        }
+        if let Some((project, run)) = find_run_anywhere(wanted)? {
+            return resume_elsewhere(&project, &run.id, args);
+        }
     }
     let has_runs = project.runs_dir().is_dir();
     let project = crate::project_dir::require_project(place, has_runs)?;
@@ -168,13 +173,17 @@ pub fn resume(place: &ProjectArgs, args: ResumeArgs) -> Result<u8, Error> {
 fn resume_named(worker: &Worker, args: ResumeArgs) -> Result<u8, Error> {
     match worker.last_run() {
         Some((project, run)) if is_of_terminal(worker) && !worker.is_alive() => {
-            crate::project_dir::refuse_link_out(project.root())?;
-            let project = crate::project_dir::declare_project(project.root())?;
-            recover_before_resume(&project, &args)?;
-            resume_run(&project, &run.id, args, None)
+            resume_elsewhere(&project, &run.id, args)
         }
         _ => resume_workers(&WorkerSelection::single(&worker.name), &args),
     }
+}
+
+fn resume_elsewhere(project: &Project, id: &str, args: ResumeArgs) -> Result<u8, Error> {
+    crate::project_dir::refuse_link_out(project.root())?;
+    let project = crate::project_dir::declare_project(project.root())?;
+    recover_before_resume(&project, &args)?;
+    resume_run(&project, id, args, None)
 }
 
 /// Resumes a run of this project in this process.
@@ -268,11 +277,9 @@ fn find_record(id: &str) -> Option<Worker> {
     Workers::open_user_dir().ok()?.find_by_run(id).ok()?
 }
 
-/// The run, if it is not of this project, for instance of a worktree.
-fn find_elsewhere(project: &Project, wanted: &str) -> Option<Worker> {
+fn is_here(project: &Project, wanted: &str) -> bool {
     let here = runs::list(&project.runs_dir()).unwrap_or_default();
-    let is_here = here.iter().any(|run| runs::is_selected(&run.id, wanted));
-    (!is_here).then(|| find_record(wanted)).flatten()
+    here.iter().any(|run| runs::is_selected(&run.id, wanted))
 }
 
 struct ResumableRun {

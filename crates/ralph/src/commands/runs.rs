@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use clap::Args;
 
-use crate::workers::store::Workers;
+use crate::workers::store::{Workers, find_run_anywhere};
 use ralph_driver::resume;
 use ralph_events::error::Error;
 use ralph_events::event::Event;
@@ -39,7 +39,8 @@ Examples:
 
 #[derive(Debug, Args)]
 pub struct ReplayArgs {
-    /// The run, or the beginning of its name, or a worker; the last run if none is given.
+    /// The run, wherever it works: name, run id, the beginning of it, or its last four characters; the last run
+    /// of this project if none is given.
     pub run: Option<String>,
 
     /// Tell what ralph itself did, too.
@@ -130,8 +131,12 @@ pub(super) fn locate_run(
         Ok((project, dir))
     });
     found.or_else(|err| {
-        let elsewhere = |run| workers.as_ref().ok()?.find_by_run(run).ok()??.run();
-        wanted.and_then(elsewhere).ok_or(err)
+        let Some(wanted) = wanted else { return Err(err) };
+        let living = workers.as_ref().ok().and_then(|it| it.find_by_run(wanted).ok()?);
+        match living.and_then(|worker| worker.run()) {
+            Some(run) => Ok(run),
+            None => find_run_anywhere(wanted)?.ok_or(err),
+        }
     })
 }
 

@@ -153,6 +153,12 @@ impl RunControl {
     }
 }
 
+impl Drop for RunControl {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(self.queue.wake_pipe());
+    }
+}
+
 impl ControlSource for RunControl {
     fn take(&mut self) -> Vec<ControlRequest> {
         // The directory may be that of another run now.

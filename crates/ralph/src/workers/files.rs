@@ -100,7 +100,10 @@ impl Reporter for StateFiles {
         // Use the reserved space for the final state.
         self.worker.release();
         let is_saved = self.save().is_ok() && self.tracker.state.status.has_ended();
-        if is_saved || std::mem::replace(&mut self.has_warned, true) {
+        let state = &self.tracker.state;
+        // The end of a run is in its journal, and the last line there.
+        let is_recorded = state.foreground && state.exit_code.is_some();
+        if is_saved || is_recorded || std::mem::replace(&mut self.has_warned, true) {
             return;
         }
         let message = format!("cannot write the worker's state in {path}: {err}");

@@ -21,6 +21,7 @@ use ralph_store::lock;
 use ralph_store::migration;
 use ralph_store::private_files;
 use ralph_store::project::Project;
+use ralph_store::project_record;
 use ralph_store::runs::{self, RunDir};
 use ralph_store::safe_fs::is_same_file;
 use ralph_store::save::{save_privately, save_without_sync};
@@ -457,8 +458,13 @@ impl Worker {
 
     fn run_of(&self, state: &WorkerState) -> Option<(Project, RunDir)> {
         let project = self.project(state)?;
-        let dir = project.run_dir(state.run_id.as_ref()?);
-        Some((project, dir))
+        let id = state.run_id.as_ref()?;
+        let dir = project.run_dir(id);
+        if dir.path.exists() {
+            return Some((project, dir));
+        }
+        // The project may have been moved.
+        Some(find_run_anywhere(id).ok().flatten().unwrap_or((project, dir)))
     }
 
     pub fn journal(&self, state: &WorkerState) -> Option<PathBuf> {
@@ -510,7 +516,7 @@ impl Worker {
         if self.load_start_state().is_some_and(|start| start.run_id == state.run_id) {
             return Ok(());
         }
-        save_privately(&self.start_state_path(), &serde_json::to_vec_pretty(state)?)
+        save_without_sync(&self.start_state_path(), &serde_json::to_vec_pretty(state)?)
     }
 
     pub fn load_start_state(&self) -> Option<WorkerState> {
@@ -655,6 +661,26 @@ impl Worker {
             process::kill(pid);
         }
         watch.wait_for_within(LOCK_TIMEOUT, gone).is_some()
+    }
+}
+
+/// Finds a run of any project by its id, the unique beginning of it, or its last four characters.
+pub fn find_run_anywhere(wanted: &str) -> Result<Option<(Project, RunDir)>, Error> {
+    let home = ralph_home(|name| std::env::var_os(name));
+    let Some(home) = home.filter(|_| runs::is_id_part(wanted)) else { return Ok(None) };
+    let mut found = Vec::new();
+    for record in project_record::all_records(&home) {
+        let project = Project::new(&record.root, &home);
+        let runs = runs::list(&project.runs_dir()).unwrap_or_default();
+        let selected = runs.into_iter().filter(|run| runs::is_selected(&run.id, wanted));
+        found.extend(selected.map(|run| (project.clone(), run)));
+    }
+    match found.as_slice() {
+        [(_, first), (_, second), ..] => Err(Error::input(format!(
+            "{wanted:?} is part of several runs: {}, {}, …",
+            first.id, second.id
+        ))),
+        _ => Ok(found.pop()),
     }
 }
 

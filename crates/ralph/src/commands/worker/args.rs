@@ -102,7 +102,7 @@ pub struct SpawnArgs {
 
 #[derive(Debug, Args)]
 pub struct SelectionArgs {
-    /// The worker.
+    /// The run: name, run id, the beginning of it, or its last four characters.
     pub name: String,
 }
 
@@ -144,7 +144,7 @@ pub struct LsArgs {
 
 #[derive(Debug, Args)]
 pub struct StatusArgs {
-    /// The worker; without a name, all that run or are paused.
+    /// The run: name, run id, the beginning of it, or its last four characters; without it, all that run or are paused.
     pub name: Option<String>,
 
     /// Those that have come to their end, too.
@@ -171,7 +171,7 @@ pub enum StatusFormat {
 
 #[derive(Debug, Args)]
 pub struct LogsArgs {
-    /// The worker.
+    /// The run: name, run id, the beginning of it, or its last four characters.
     pub name: String,
 
     /// Go on with what happens, until its end.

@@ -361,9 +361,10 @@ fn kill_all(workers: &Workers) -> Result<u8, Error> {
 }
 
 fn has_ended(worker: &Worker) -> bool {
-    // An unreadable state does not count as running.
+    // An unreadable state does not count as running, and a run of a terminal ends with its process.
+    let is_open = |state: &WorkerState| !state.status.has_ended() && !state.foreground;
     !worker.is_alive()
-        && !matches!(worker.load_state(), StoredState::State(state) if !state.status.has_ended())
+        && !matches!(worker.load_state(), StoredState::State(state) if is_open(&state))
 }
 
 /// `asked`: a kill request was already sent.

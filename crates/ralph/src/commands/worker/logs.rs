@@ -10,7 +10,7 @@ use jiff::tz::TimeZone;
 use super::{LogsArgs, SelectionArgs, SendArgs, WorkerSelection};
 use crate::executors::executor_of;
 use crate::executors::tmux::{Tmux, find_window};
-use crate::workers::store::{Worker, Workers};
+use crate::workers::store::{Worker, Workers, find_run_anywhere};
 use crate::workers::watch::WorkerWatcher;
 use ralph_events::control_chars::strip_control_chars;
 use ralph_events::error::Error;
@@ -27,11 +27,6 @@ use ralph_report::{Backpressure, Recorded, Reporter};
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 pub fn logs(args: &LogsArgs) -> Result<u8, Error> {
-    let worker = Workers::open_user_dir()?.find(&args.name)?;
-    let state = worker.state()?;
-    let path = executor_of(&worker).events(&worker).ok_or_else(|| {
-        Error::failed(format!("worker '{}' has not done anything yet", worker.name))
-    })?;
     let capable = Capabilities::for_stdio();
     let style = Style {
         emoji: capable.emoji,
@@ -40,11 +35,22 @@ pub fn logs(args: &LogsArgs) -> Result<u8, Error> {
         ..Style::default()
     };
     let mut reporter = TerminalReporter::stdio(style, Backpressure::WaitForReader);
-    if state.is_spawned() {
-        let start = worker.load_start_state().unwrap_or_default();
-        reporter = reporter.for_worker(WorkerTracker::new(start, TimeZone::system()));
-    }
-    follow(&path, args.follow.then_some(&worker), &mut reporter)
+    let (worker, path) = match Workers::open_user_dir()?.find(&args.name) {
+        Ok(worker) => {
+            let state = worker.state()?;
+            let path = executor_of(&worker).events(&worker).ok_or_else(|| {
+                Error::failed(format!("worker '{}' has not done anything yet", worker.name))
+            })?;
+            if state.is_spawned() {
+                let start = worker.load_start_state().unwrap_or_default();
+                reporter = reporter.for_worker(WorkerTracker::new(start, TimeZone::system()));
+            }
+            (Some(worker), path)
+        }
+        // Another run may have its name now.
+        Err(err) => (None, find_run_anywhere(&args.name)?.ok_or(err)?.1.journal()),
+    };
+    follow(&path, worker.as_ref().filter(|_| args.follow), &mut reporter)
         .map_err(|err| Error::failed(format!("cannot read {}: {err}", path.display())))?;
     reporter.finish();
     reporter.take_problem().map_or(Ok(0), |problem| Err(Error::failed(problem.into_message())))
