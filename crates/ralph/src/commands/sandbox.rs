@@ -322,7 +322,7 @@ fn shell(project: &Project, backend: Option<&str>, command: &[OsString]) -> Resu
     };
     let exit = exit.map_err(|err| Error::failed(format!("the sandbox: {err}")))?;
     let (stuck, traces): (Vec<_>, Vec<_>) =
-        inside.cleanup().into_iter().partition(|trace| trace.is_not_restored());
+        inside.cleanup().into_iter().partition(ralph_sandbox::SandboxTrace::is_not_restored);
     traces.iter().for_each(|trace| print_warning(&trace.to_string()));
     if let Some(stuck) = stuck.first() {
         return Err(Error::input(stuck.to_string()));

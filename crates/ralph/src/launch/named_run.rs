@@ -108,13 +108,12 @@ impl NamedRun {
         session: &mut RunSession,
         form: OutputMode,
         style: Style,
-    ) -> std::io::Result<(Vec<Box<dyn Reporter>>, File)> {
-        let NamedRun { worker, state, claim } = self;
+    ) -> std::io::Result<Vec<Box<dyn Reporter>>> {
         let run = session.world.run_dir().clone();
         let shared_state = SharedState::default();
-        let in_background = !state.foreground;
+        let NamedRun { worker, state, claim } = self;
         let (control, wake_pipe) =
-            RunControl::open(&worker, &run, shared_state.clone(), in_background)?;
+            RunControl::open(worker.clone(), claim, &run, shared_state.clone(), !state.foreground)?;
         session.world.set_control(Box::new(control), wake_pipe)?;
         if state.interactive {
             // Without standard input there are no keys.
@@ -130,6 +129,6 @@ impl NamedRun {
             _ => reporter(form, style, Backpressure::DropWhenSlow),
         };
         let files = StateFiles::new(worker, run, tracker, shared_state);
-        Ok((vec![window, Box::new(files)], claim))
+        Ok(vec![window, Box::new(files)])
     }
 }

@@ -1,7 +1,6 @@
 //! Starts the driver: takes the locks, opens the run's files and runs the loop.
 
 use std::ffi::OsString;
-use std::fs::File;
 
 use ralph_driver::driver;
 use ralph_driver::resume;
@@ -31,8 +30,6 @@ struct Prepared {
     /// Held until the run ends.
     list_lock: Option<Lock>,
     marker: Option<ActiveMarker>,
-    /// Of the run's name.
-    claim: Option<File>,
 }
 
 impl CheckedRun<'_> {
@@ -46,12 +43,11 @@ impl CheckedRun<'_> {
                 return Err(err);
             }
         };
-        let Prepared { reporters, events, list_lock, marker, claim } = prepared;
+        let Prepared { reporters, events, list_lock, marker } = prepared;
         let end = driver::run(&self.spec, &mut session.world, reporters, &events);
         drop(marker);
         drop(list_lock);
         session.close();
-        drop(claim);
         Ok(end.exit_code)
     }
 
@@ -107,7 +103,7 @@ impl CheckedRun<'_> {
     ) -> Result<Prepared, Error> {
         let mut events = std::mem::take(&mut session.preface);
         let mode = self.enter_sandbox(session, &mut events);
-        let (reporters, claim) = self.reporters(session, name, &mut events)?;
+        let reporters = self.reporters(session, name, &mut events)?;
         events.splice(0..0, commits_since_last_run(&self.spec, session));
         self.spec.run_id.clone_from(&session.run_id);
         let written = session.world.journal_size();
@@ -120,7 +116,7 @@ impl CheckedRun<'_> {
                 events.push(warning(message));
                 None
             });
-        Ok(Prepared { reporters, events, list_lock, marker, claim })
+        Ok(Prepared { reporters, events, list_lock, marker })
     }
 
     /// Returns the name of the sandbox for the marker.
@@ -152,7 +148,7 @@ impl CheckedRun<'_> {
         session: &mut RunSession,
         name: Option<NameReservation>,
         events: &mut Vec<Event<'static>>,
-    ) -> Result<(Vec<Box<dyn Reporter>>, Option<File>), Error> {
+    ) -> Result<Vec<Box<dyn Reporter>>, Error> {
         let args = self.plan.args;
         let style = style(args, &self.plan.settings.settings);
         let is_in_window = self.worker.is_some() || args.window.is_some();
@@ -162,8 +158,8 @@ impl CheckedRun<'_> {
             (None, None) => None,
         };
         let attached = named.map(|named| named?.attach(session, args.output, style.clone()));
-        let (mut reporters, claim) = match attached.transpose() {
-            Ok(Some((reporters, claim))) => (reporters, Some(claim)),
+        let mut reporters = match attached.transpose() {
+            Ok(Some(reporters)) => reporters,
             Err(err) if is_in_window => {
                 return Err(Error::failed(format!("cannot listen for requests: {err}")));
             }
@@ -171,7 +167,7 @@ impl CheckedRun<'_> {
                 let why = without_name.err();
                 let message = why.map(|err| format!("other processes cannot find this run: {err}"));
                 events.extend(message.map(warning));
-                (vec![reporter(args.output, style, Backpressure::DropWhenSlow)], None)
+                vec![reporter(args.output, style, Backpressure::DropWhenSlow)]
             }
         };
         if self.plan.defaults.session_log {
@@ -180,7 +176,7 @@ impl CheckedRun<'_> {
             reporters.push(log);
             events.push(note);
         }
-        Ok((reporters, claim))
+        Ok(reporters)
     }
 }
 

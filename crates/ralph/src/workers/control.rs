@@ -93,13 +93,16 @@ pub struct RunControl {
     directory_id: Option<(u64, u64)>,
     /// Nobody could end the run by its terminal.
     needs_requests: bool,
+    /// The lock of the name, held until the run's files are closed.
+    _claim: File,
 }
 
 impl RunControl {
     /// Returns the control of a run and the pipe that announces requests. Starting a run is a later
     /// decision than any request from before.
     pub fn open(
-        worker: &Worker,
+        worker: Worker,
+        claim: File,
         run: &RunDir,
         shared_state: SharedState,
         needs_requests: bool,
@@ -107,10 +110,15 @@ impl RunControl {
         let queue = RequestQueue::of(run);
         let pipe = create_wake_pipe(&queue)?;
         queue.clear()?;
-        let directory_id = worker.directory();
-        let worker = worker.clone();
-        let control =
-            RunControl { worker, queue, taken: 0, shared_state, directory_id, needs_requests };
+        let control = RunControl {
+            directory_id: worker.directory(),
+            worker,
+            queue,
+            taken: 0,
+            shared_state,
+            needs_requests,
+            _claim: claim,
+        };
         Ok((control, pipe))
     }
 
@@ -134,7 +142,7 @@ impl RunControl {
         }
     }
 
-    fn control_request(&self, request: Request) -> ControlRequest {
+    fn control_request(&self, request: &Request) -> ControlRequest {
         match request {
             Request::Pause => ControlRequest::Pause,
             Request::Stop => ControlRequest::End,
@@ -148,7 +156,9 @@ impl RunControl {
                 };
                 ControlRequest::Resume { max_iterations }
             }
-            Request::Resume { max_iterations } => ControlRequest::Resume { max_iterations },
+            Request::Resume { max_iterations } => {
+                ControlRequest::Resume { max_iterations: *max_iterations }
+            }
         }
     }
 }
@@ -172,7 +182,7 @@ impl ControlSource for RunControl {
             self.taken = *last;
         }
         let known = pending.into_iter().filter_map(|(_, request)| request);
-        known.map(|request| self.control_request(request)).collect()
+        known.map(|request| self.control_request(&request)).collect()
     }
 
     fn acknowledge(&mut self) {
@@ -215,7 +225,8 @@ mod tests {
 
         fn control(&self, state: WorkerState) -> (RunControl, OwnedFd) {
             let shared_state = Rc::new(RefCell::new(Some(state)));
-            RunControl::open(&self.worker, &self.run, shared_state, true).unwrap()
+            let claim = self.worker.claim().unwrap();
+            RunControl::open(self.worker.clone(), claim, &self.run, shared_state, true).unwrap()
         }
     }
 

@@ -473,10 +473,10 @@ impl Worker {
 
     /// Opens the project, which may still have its runs where version 0.1 stored them.
     pub fn project(&self, state: &WorkerState) -> Option<Project> {
-        let home = ralph_home(|name| std::env::var_os(name))?;
-        let project = Project::new(Path::new(&state.directory), &home);
+        let home = self.path.parent()?.parent()?;
+        let project = Project::new(Path::new(&state.directory), home);
         // Refused while a worker of version 0.1 is active.
-        let _ = migration::find_runs(&project, &home);
+        let _ = migration::find_runs(&project, home);
         Some(project)
     }
 
