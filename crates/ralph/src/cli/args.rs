@@ -65,6 +65,17 @@ pub struct LoopArgs {
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
 
+    /// Run in the background, in a tmux window; with a name, the same as --background --name NAME.
+    #[arg(
+        long,
+        value_name = "NAME",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "",
+        conflicts_with_all = ["dry_run", "print_prompt"]
+    )]
+    pub background: Option<String>,
+
     /// Stop after this many iterations.
     #[arg(
         short = 'n',
@@ -173,21 +184,6 @@ pub enum OutputMode {
     Json,
     /// For people and log files: plain characters, no colour.
     Plain,
-}
-
-/// Where a loop runs.
-#[derive(Debug, Default, Args)]
-pub struct PlaceArgs {
-    /// Run in the background, in a tmux window; with a name, the same as --background --name NAME.
-    #[arg(
-        long,
-        value_name = "NAME",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "",
-        conflicts_with_all = ["dry_run", "print_prompt"]
-    )]
-    pub background: Option<String>,
 }
 
 /// What a run may use up, all its iterations together.

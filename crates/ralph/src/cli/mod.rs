@@ -19,7 +19,6 @@ use ralph_report::style::Capabilities;
 use ralph_store::home;
 
 use self::args::{LoopArgs, ProjectArgs};
-use crate::commands::prompt::AdHocArgs;
 use crate::{commands, project_dir};
 
 const STYLES: Styles = Styles::styled()
@@ -88,7 +87,7 @@ pub enum CliCommand {
     Archive(commands::archive::ArchiveArgs),
 
     /// Start a worker: a loop in the background, in a tmux window, known by name.
-    #[command(after_help = commands::worker::SPAWN_EXAMPLES)]
+    #[command(after_help = commands::worker::SPAWN_EXAMPLES, mut_arg("background", |arg| arg.hide(true)))]
     Spawn(Box<commands::worker::SpawnArgs>),
 
     /// List the runs on this machine: workers, and runs in terminals.
@@ -192,12 +191,6 @@ pub enum CliCommand {
     Man(commands::man::ManArgs),
 }
 
-/// `--background` of a loop command.
-struct BackgroundPlace<'a> {
-    name: Option<&'a str>,
-    has_settings: bool,
-}
-
 impl CliCommand {
     /// The arguments of a command that loops.
     pub(crate) fn loop_args_mut(&mut self) -> Option<&mut LoopArgs> {
@@ -209,28 +202,6 @@ impl CliCommand {
             CliCommand::Spawn(args) => &mut args.common,
             _ => return None,
         })
-    }
-
-    fn background(&self) -> Result<Option<BackgroundPlace<'_>>, Error> {
-        let (place, common, file) = match self {
-            CliCommand::Run(args) => (&args.place, &args.common, &args.prompt.prompt_file),
-            CliCommand::Plan(args) | CliCommand::Build(args) => {
-                (&args.place, &args.common, &args.prompt.prompt_file)
-            }
-            CliCommand::Prompt(args) => {
-                let AdHocArgs { file, mode } = &**args;
-                let file = if file.is_some() { file } else { &mode.prompt.prompt_file };
-                (&mode.place, &mode.common, file)
-            }
-            CliCommand::Work(args) => (&args.at, &args.common, &args.prompt.prompt_file),
-            _ => return Ok(None),
-        };
-        let Some(name) = place.background.as_deref() else { return Ok(None) };
-        if let Some(path) = file {
-            crate::launch::prompt::refuse_device(path)?;
-        }
-        let name = if name.is_empty() { common.name.as_deref() } else { Some(name) };
-        Ok(Some(BackgroundPlace { name, has_settings: common.settings.is_some() }))
     }
 }
 
@@ -301,12 +272,13 @@ pub(crate) fn dispatch(mut cli: Cli) -> Result<u8, Error> {
     project_dir::resolve_paths_from_project(&cli.project, &mut cli.command);
     let project = || project_dir::open_project(&cli.project);
     let own = || project_dir::require_project(&cli.project, false);
-    if let Some(place) = cli.command.background()? {
-        let project = project_dir::require_project(&cli.project, place.has_settings)?;
-        return commands::worker::start_in_background(&project, place.name);
-    }
     let for_loop =
         |args: &LoopArgs| project_dir::require_project(&cli.project, args.settings.is_some());
+    if !matches!(cli.command, CliCommand::Spawn(_))
+        && let Some(args) = cli.command.loop_args_mut().filter(|args| args.background.is_some())
+    {
+        return commands::worker::start_in_background(&for_loop(args)?, args);
+    }
     match cli.command {
         CliCommand::Run(args) => commands::run::run(&for_loop(&args.common)?, &args, Vec::new()),
         CliCommand::Plan(args) => commands::plan::plan(&for_loop(&args.common)?, *args),

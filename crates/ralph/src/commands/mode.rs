@@ -15,7 +15,7 @@ use ralph_events::exit_code;
 use ralph_git as git;
 use ralph_store::project::Project;
 
-use crate::cli::args::{CompletionArgs, LoopArgs, PlaceArgs, PromptArgs};
+use crate::cli::args::{CompletionArgs, LoopArgs, PromptArgs};
 use crate::launch::{self, Defaults, LaunchPlan, prompt, rules};
 use crate::recover::Recovery;
 
@@ -40,9 +40,6 @@ pub struct ModeArgs {
 
     #[command(flatten)]
     pub completion: CompletionArgs,
-
-    #[command(flatten)]
-    pub place: PlaceArgs,
 
     #[command(flatten)]
     pub common: LoopArgs,

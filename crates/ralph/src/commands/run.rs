@@ -6,7 +6,7 @@ use crate::config::FlagSetting;
 use ralph_events::error::Error;
 use ralph_store::project::Project;
 
-use crate::cli::args::{CompletionArgs, LoopArgs, PlaceArgs, PromptArgs};
+use crate::cli::args::{CompletionArgs, LoopArgs, PromptArgs};
 use crate::launch::{self, Defaults, LaunchPlan, prompt, rules};
 use crate::recover::recover;
 
@@ -35,9 +35,6 @@ pub struct RunArgs {
 
     #[command(flatten)]
     pub completion: CompletionArgs,
-
-    #[command(flatten)]
-    pub place: PlaceArgs,
 
     #[command(flatten)]
     pub common: LoopArgs,

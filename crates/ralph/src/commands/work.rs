@@ -18,7 +18,7 @@ use ralph_tasks::ledger_store::{self, LedgerPaths};
 
 use super::new::DocumentsArgs;
 use super::tasks;
-use crate::cli::args::{CompletionArgs, LoopArgs, PlaceArgs, PromptArgs};
+use crate::cli::args::{CompletionArgs, LoopArgs, PromptArgs};
 use crate::launch::{self, Defaults, LaunchPlan, prompt, rules};
 use crate::recover::recover;
 use crate::task_memory::{self, TaskMemory, load_memory, load_run_memory};
@@ -59,9 +59,6 @@ pub struct WorkArgs {
 
     #[command(flatten)]
     pub completion: CompletionArgs,
-
-    #[command(flatten)]
-    pub at: PlaceArgs,
 
     #[command(flatten)]
     pub common: LoopArgs,

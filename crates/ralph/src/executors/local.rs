@@ -46,6 +46,7 @@ impl Executor for LocalExecutor {
             None => {
                 if let Some(args) = parsed.command.loop_args_mut() {
                     args.window = Some(run.clone());
+                    args.background = None;
                 }
                 cli::dispatch(parsed)
             }

@@ -54,6 +54,9 @@ fn prompt_file_or_empty(
     run: &LoopArgs,
     may_be_empty: bool,
 ) -> Result<PromptSource, Error> {
+    if run.window.is_some() {
+        refuse_device(path)?;
+    }
     match read_file(path, may_be_empty) {
         // Reported when an agent needs it after all.
         Err(_) if run.only_checks => Ok(PromptSource::File(absolute_path(path))),

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::{SpawnArgs, defaults, run_loop, warn, worker_files_error};
+use crate::cli::args::LoopArgs;
 use crate::executors::tmux::{SESSION_NAME, TmuxExecutor, check_window_free};
 use crate::executors::{Executor, Start};
 use crate::launch::{self, LaunchPlan};
@@ -150,8 +151,10 @@ impl SpawnAttempt<'_> {
 }
 
 /// `--background`: has a window run the same command.
-pub fn start_in_background(project: &Project, name: Option<&str>) -> Result<u8, Error> {
+pub fn start_in_background(project: &Project, args: &LoopArgs) -> Result<u8, Error> {
     let started = SystemTime::now();
+    let given = args.background.as_deref().filter(|name| !name.is_empty());
+    let name = given.or(args.name.as_deref());
     let workers = Workers::open_user_dir()?;
     let (worker, _held) = match name {
         Some(name) => workers.reserve(name)?,
@@ -185,12 +188,6 @@ fn arguments(name: &str) -> Result<Vec<String>, Error> {
         Error::new(ErrorKind::Usage, format!("not UTF-8: {}", arg.to_string_lossy()))
             .hint("what a worker is started with is kept in a file, as text")
     })?;
-    let end = args.iter().position(|arg| arg == "--").unwrap_or(args.len());
-    let mut position = 0;
-    args.retain(|arg| {
-        position += 1;
-        position > end || arg != "--background" && !arg.starts_with("--background=")
-    });
     let end = args.iter().position(|arg| arg == "--").unwrap_or(args.len());
     let named = args[..end].iter().any(|arg| arg == "--name" || arg.starts_with("--name="));
     if !named {
