@@ -113,27 +113,6 @@ fn run_without_journal_is_not_restarted() {
     assert_eq!(project.processes(), []);
 }
 
-/// Warns before the run costs anything that it could not be resumed.
-#[test]
-fn full_ralph_home_warns_and_run_can_be_resumed() {
-    let project = Project::new();
-    let home = project.sibling("small");
-    std::fs::create_dir(&home).unwrap();
-    let agent = project.fake_agent(&json!({"sessions": [[{"print": "paid"}], [{"print": DONE}]]}));
-    let (run, ralph) = (ralph(&project, &agent), env!("CARGO_BIN_EXE_ralph"));
-    let run = run.replace("-n 3", "-n 1");
-    let mount = format!("mount -t tmpfs -o size=64k none {}", home.display());
-    let script = format!(
-        "export RALPH_HOME={home}; head -c 1M /dev/zero >$RALPH_HOME/filler 2>/dev/null
-         {run} >/dev/null; echo code $?; find $RALPH_HOME/starts 2>/dev/null
-         rm $RALPH_HOME/filler; {ralph} resume -n 2 >/dev/null 2>&1; echo code $?",
-        home = home.display()
-    );
-    let Some(output) = project.run_with_mount(&mount, &script) else { return };
-    output.stdout_is("code 1\ncode 0\n");
-    output.stderr_has("how this run was started cannot be kept").stderr_has("make room there");
-}
-
 #[test]
 fn disk_filling_up_during_output_ends_run() {
     let project = Project::new();

@@ -20,7 +20,7 @@ use ralph_store::private_files;
 use ralph_store::project::Project;
 use ralph_store::run_files::RunFiles;
 use ralph_store::runs::{self, RunDir};
-use ralph_store::start_record::StartRecord;
+use ralph_store::save::save_privately;
 use ralph_tasks::ledger_store;
 
 use super::world::RealWorld;
@@ -54,13 +54,6 @@ impl Retention {
     }
 }
 
-/// How a run was started, for resuming it.
-#[derive(Debug, Clone)]
-pub struct StartDetails {
-    pub note: StartRecord,
-    pub settings: serde_json::Value,
-}
-
 #[derive(Debug, Clone, Copy)]
 pub struct SessionOptions<'a> {
     pub command: &'a str,
@@ -70,7 +63,8 @@ pub struct SessionOptions<'a> {
     pub resume: Option<&'a str>,
     /// Journal size known to the caller.
     pub known_journal_bytes: Option<u64>,
-    pub started: Option<&'a StartDetails>,
+    /// What is needed to resume the run; private, because settings may hold keys.
+    pub spec: &'a [u8],
 }
 
 impl RunSession {
@@ -82,7 +76,7 @@ impl RunSession {
             shared,
             resume,
             known_journal_bytes: known,
-            started,
+            spec,
         } = opening;
         let dir = project.ralph_dir();
         project.prepare().map_err(|err| not_writable_error(&dir, &err))?;
@@ -124,7 +118,7 @@ impl RunSession {
                 ))
                 .hint(format!("see what it came to: ralph report {run_id}")));
             }
-            let files = open_files(&run, keep, resume.is_some(), started);
+            let files = open_files(&run, keep, resume.is_some(), spec);
             let files = files.map_err(|err| {
                 if resume.is_none() {
                     let _ = runs::remove(&run);
@@ -141,12 +135,11 @@ impl RunSession {
             Ok((system, files, links))
         };
         match open() {
-            Ok((system, (files, unkept), (links, found))) => {
+            Ok((system, files, (links, found))) => {
                 let before = cut_off.as_ref();
                 let warning = |message: String| Event::Warning { message: message.into() };
-                let mut preface: Vec<Event<'static>> = unkept.map(warning).into_iter().collect();
                 let found = link_guard::take_warnings().into_iter().chain(found);
-                preface.extend(found.map(warning));
+                let mut preface: Vec<Event<'static>> = found.map(warning).collect();
                 if let Some(before) = before.filter(|before| before.run != run_id) {
                     preface.extend(unfinished_run_event(project, before));
                     preface.extend(kill_leftovers(&before.run).map(warning));
@@ -345,34 +338,21 @@ fn locked_error(what: &Path, holder: Option<Holder>) -> Error {
 }
 
 /// Opens a run's files; the data for a resume is written before the run exists.
-fn open_files(
-    run: &RunDir,
-    keep: Retention,
-    resume: bool,
-    started: Option<&StartDetails>,
-) -> io::Result<(RunFiles, Option<String>)> {
+fn open_files(run: &RunDir, keep: Retention, resume: bool, spec: &[u8]) -> io::Result<RunFiles> {
     if !resume {
         run.create()?;
     }
-    let home = home::ralph_home(|name| std::env::var_os(name));
-    let unkept = match started {
-        Some(StartDetails { settings, .. }) if resume => {
-            run.save_settings(settings, home.as_deref())?;
-            None
-        }
-        Some(StartDetails { note, settings }) => run.save_start(note, settings, home.as_deref())?,
-        None => None,
-    };
+    save_privately(&run.spec(), spec)?;
     // The run may have been killed before its journal existed.
     let mut files = if resume && run.journal().exists() {
         RunFiles::reopen(run.clone(), keep.raw_bytes)?
     } else {
         RunFiles::create(run.clone(), keep.raw_bytes)?
     };
-    if let Some(home) = home {
+    if let Some(home) = home::ralph_home(|name| std::env::var_os(name)) {
         files.keep_also_at(journal_copies::second_name(&home, &run.id));
     }
-    Ok((files, unkept))
+    Ok(files)
 }
 
 fn unfinished_run_event(project: &Project, before: &Holder) -> Option<Event<'static>> {

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use crate::cli::args::LoopArgs;
-use crate::launch;
+use crate::launch::{self, LaunchAction};
 use ralph_driver::notify_command;
 use ralph_driver::session;
 use ralph_events::error::Error;
@@ -36,25 +36,28 @@ impl Drop for Recovery {
 }
 
 /// The first step of every loop command. `--dry-run` and `--print-prompt` only remove planted
-/// files; a resumed run has sent its notifications already.
+/// files.
 pub(crate) fn recover(project: &Project, args: &LoopArgs) -> Result<Recovery, Error> {
-    recover_worktree(project, project, args)
+    let starts_run = args.action() == LaunchAction::Start;
+    recover_and_notify(project, starts_run, || {
+        let settings = launch::load_settings(project, args, Vec::new(), Vec::new());
+        settings.ok().and_then(|loaded| loaded.settings.notify.command)
+    })
 }
 
-/// Like [`recover`], with the settings of `origin`.
-pub(crate) fn recover_worktree(
+/// `notify_command` is for runs that did not save theirs.
+pub(crate) fn recover_and_notify(
     project: &Project,
-    origin: &Project,
-    args: &LoopArgs,
+    starts_run: bool,
+    notify_command: impl FnOnce() -> Option<String>,
 ) -> Result<Recovery, Error> {
-    let starts_run = !args.dry_run && !args.print_prompt;
     refuse_foreign_git_variables(project)?;
     if starts_run {
         session::recover(project, super::cli::warn)?;
     }
     let recovery = Recovery { warnings: clean_stale_sandboxes(project.root())? };
-    if starts_run && args.resume.is_none() {
-        send_missed_notifications(project, origin, args)?;
+    if starts_run {
+        send_missed_notifications(project, notify_command)?;
     }
     Ok(recovery)
 }
@@ -70,11 +73,9 @@ fn refuse_foreign_git_variables(project: &Project) -> Result<(), Error> {
     refuse_other_repository(project.root(), |name| std::env::var_os(name))
 }
 
-/// Runs without saved settings, such as those of workers, use the current `notify.command`.
 fn send_missed_notifications(
     project: &Project,
-    origin: &Project,
-    args: &LoopArgs,
+    notify_command: impl FnOnce() -> Option<String>,
 ) -> Result<(), Error> {
     let runs = runs::list(&project.runs_dir()).unwrap_or_default();
     let is_missed =
@@ -82,9 +83,7 @@ fn send_missed_notifications(
     if !runs.iter().any(is_missed) {
         return Ok(());
     }
-    let settings = launch::load_settings(origin, args, Vec::new(), Vec::new());
-    let command = settings.ok().and_then(|loaded| loaded.settings.notify.command);
-    notify_command::send_missed(project, command.as_deref(), super::cli::warn)
+    notify_command::send_missed(project, notify_command().as_deref(), super::cli::warn)
 }
 
 /// Cleans up after abandoned sandboxes and returns warnings. Fails if this project still contains

@@ -23,5 +23,5 @@ pub mod run_files;
 pub mod runs;
 pub mod safe_fs;
 pub mod save;
-pub mod start_record;
+pub mod saved_path;
 pub mod user_files;

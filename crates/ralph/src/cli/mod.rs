@@ -279,7 +279,7 @@ fn dispatch(mut cli: Cli) -> Result<u8, Error> {
         CliCommand::Ls(args) => crate::commands::worker::ls(&args),
         CliCommand::Status(args) => crate::commands::worker::status(&args),
         CliCommand::Pause(args) => crate::commands::worker::pause(&args),
-        CliCommand::Resume(args) => crate::commands::resume::resume(&cli.project, args),
+        CliCommand::Resume(args) => crate::commands::resume::resume(&cli.project, &args),
         CliCommand::Kill(args) => crate::commands::worker::kill(&args),
         CliCommand::Logs(args) => crate::commands::worker::logs(&args),
         CliCommand::Attach(args) => crate::commands::worker::attach(&args),

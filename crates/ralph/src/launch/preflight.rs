@@ -9,7 +9,9 @@ use ralph_sandbox::selection::Selection;
 use ralph_shell_policy::CommandAllowList;
 
 use super::background::BackgroundRun;
-use super::{Defaults, LaunchPlan, active_marker, agent, checks, dry_run, sandbox};
+use super::{
+    LaunchAction, LaunchPlan, LoopCommand, active_marker, agent, checks, dry_run, sandbox,
+};
 
 /// A run that passed its preflight. Later failures are events and an exit code.
 #[derive(Debug)]
@@ -36,13 +38,12 @@ impl<'a> LaunchPlan<'a> {
         if let Some(scm) = &spec.scm {
             scm.preflight(project.root())?;
         }
-        let resumed = self.resumed_run(background.as_ref());
         // Uncommitted changes may be the resumed run's own.
-        let new_scm = spec.scm.as_ref().filter(|_| resumed.is_none());
+        let new_scm = spec.scm.as_ref().filter(|_| self.resume.is_none());
         let uncommitted = new_scm.and_then(|scm| scm.uncommitted(project.root()));
         checks::check_budgets_enforceable(&spec)?;
-        if let (Some(run), Some(progress)) = (resumed, &spec.progress) {
-            checks::check_budget_left(&spec, run, progress)?;
+        if let (Some(resume), Some(progress)) = (&self.resume, &spec.progress) {
+            checks::check_budget_left(&spec, &resume.id, progress)?;
         }
         let selection = sandbox::select_sandbox(&mut spec, project, &self)?;
         spec.missing_signal_warning = checks::missing_signal_warning(&spec);
@@ -52,20 +53,10 @@ impl<'a> LaunchPlan<'a> {
         Ok(CheckedRun { plan: self, spec, selection, preface, background })
     }
 
-    pub(super) fn resumed_run<'r>(&self, background: Option<&'r BackgroundRun>) -> Option<&'r str>
-    where
-        'a: 'r,
-    {
-        match background {
-            Some(background) => background.resume.as_deref(),
-            None => self.args.resume.as_ref().map(|resume| resume.run.as_str()),
-        }
-    }
-
     fn preface(&self, spec: &RunSpec, selection: &Selection) -> Vec<Event<'static>> {
-        let mut preface = startup_events(spec, &self.settings);
-        preface.extend(sandbox::sandbox_events(selection, spec, &self.settings.settings));
-        if let Some(resume) = &self.args.resume {
+        let mut preface = startup_events(spec, &self.spec.settings);
+        preface.extend(sandbox::sandbox_events(selection, spec, self.settings()));
+        if let Some(resume) = &self.resume {
             // Do not repeat warnings on every resume.
             preface.retain(|event| !resume.state.has_warned(event));
             let damage = resume.state.journal_warning(&spec.rules.budget);
@@ -78,7 +69,7 @@ impl<'a> LaunchPlan<'a> {
 impl CheckedRun<'_> {
     /// Ends here with `--dry-run`.
     pub(crate) fn start_or_show(self) -> Result<u8, Error> {
-        if self.plan.args.dry_run { self.show() } else { self.start() }
+        if self.plan.action == LaunchAction::DryRun { self.show() } else { self.start() }
     }
 
     fn show(&self) -> Result<u8, Error> {
@@ -87,7 +78,7 @@ impl CheckedRun<'_> {
                 crate::cli::warn(message);
             }
         }
-        dry_run::dry_run(&self.spec, &self.selection, &self.plan.settings)
+        dry_run::dry_run(&self.spec, &self.selection, &self.plan.spec.settings)
     }
 }
 
@@ -127,7 +118,8 @@ fn startup_events(spec: &RunSpec, loaded: &LoadedSettings) -> Vec<Event<'static>
         events.push(warning(message.to_owned()));
     }
     events.extend(spec.missing_signal_warning.clone().map(warning));
-    if spec.command == Defaults::RUN.command && spec.guardrails.is_empty() && spec.tasks.is_none() {
+    if spec.command == LoopCommand::Run.name() && spec.guardrails.is_empty() && spec.tasks.is_none()
+    {
         let message =
             "no checks: the agent's word is all there is. Add one with --check \"make test\"";
         events.push(warning(message.to_owned()));
