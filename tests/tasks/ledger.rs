@@ -74,23 +74,6 @@ fn dropped_story_vetoes_in_moved_project_and_fresh_home() {
 }
 
 #[test]
-fn dropped_story_vetoes_after_home_was_full() {
-    let project = project_with(&[]);
-    // This run leaves a ledger without story b.
-    write_list(&project, &checked_list("true", &[open("a", &json!({}))]));
-    let done = checked_list("true", &[passing("a")]);
-    let sessions = [json!([write_text_step(&format!("{done:#}\n")), print_step(PROMISE)])];
-    work(&project, &[], &sessions).run().success();
-    let both = checked_list("true", &[passing("a"), open("b", &json!({}))]);
-    write_list(&project, &both);
-    let sessions = [json!([write_text_step(&format!("{done:#}\n")), print_step(PROMISE)])];
-    let full = work(&project, &["-n", "1"], &sessions).env("RALPH_HOME", "/dev/null/home").run();
-    full.code(1);
-    let output = work_at(&project, project.path(), &project.home().join(".ralph"));
-    output.code(1).stdout_has(DROPPED);
-}
-
-#[test]
 fn accepted_list_ignores_history() {
     let project = project_with_check();
     drop_story_and_check(&project);

@@ -62,9 +62,8 @@ pub fn send_missed(
     mut say: impl FnMut(&str),
 ) -> Result<(), Error> {
     let runs = runs::list(&project.runs_dir()).unwrap_or_default();
-    let is_own = |run: &RunDir| run.refuse_links(project.root()).is_ok();
     let is_untold = |run: &RunDir| run.untold_end().is_some() && !run.is_running();
-    for run in runs.into_iter().filter(|run| is_own(run) && is_untold(run)) {
+    for run in runs.into_iter().filter(is_untold) {
         let Some(command) = saved_command(&run).or_else(|| command.map(str::to_owned)) else {
             continue;
         };

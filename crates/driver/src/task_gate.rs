@@ -46,7 +46,7 @@ struct LedgerFile {
     /// In `$RALPH_HOME`; `None` if it is missing or not writable.
     home: Option<PathBuf>,
     in_run: PathBuf,
-    saved: Option<u64>,
+    saved: Option<Ledger>,
 }
 
 #[derive(Debug)]
@@ -192,11 +192,10 @@ impl TaskGate {
 
     /// Saves the ledger for later runs. This run uses the one in memory, so a failure is only a warning, once.
     fn save(&mut self, world: &mut impl Files) -> Option<String> {
-        let revision = Some(self.ledger.revision());
-        if self.snapshot.saved == revision {
+        if self.snapshot.saved.as_ref() == Some(&self.ledger) {
             return None;
         }
-        self.snapshot.saved = revision;
+        self.snapshot.saved = Some(self.ledger.clone());
         let (list, name) = (self.path.to_string_lossy(), (&*self.name).into());
         let file = ledger_store::LedgerFileContent { list, name, ledger: &self.ledger };
         let bytes = serde_json::to_vec_pretty(&file).ok()?;
@@ -221,7 +220,7 @@ fn read(world: &mut impl Files, path: &Path) -> Result<TaskList, InvalidTaskList
             _ => format!("cannot be read: {err}"),
         };
         let problem = TaskProblem { story: None, field: None, message };
-        InvalidTaskList { problems: vec![problem], is_truncated: false }
+        InvalidTaskList { problems: vec![problem] }
     })?;
     tasks::parse(&bytes)
 }

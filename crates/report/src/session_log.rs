@@ -18,16 +18,6 @@ const DOUBLE: &str =
 const SINGLE: &str =
     "--------------------------------------------------------------------------------";
 
-pub trait Sink: Write {
-    /// Restores the file if it was removed.
-    ///
-    /// # Errors
-    /// The file is lost.
-    fn restore(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 #[derive(Debug)]
 pub struct SessionLog<S> {
     sink: S,
@@ -71,7 +61,7 @@ struct IterationStats {
     filter_errors: u64,
 }
 
-impl<S: Sink> SessionLog<S> {
+impl<S: Write> SessionLog<S> {
     /// `room` limits the bytes of agents' output.
     pub fn new(sink: S, zone: TimeZone, room: u64) -> Self {
         SessionLog {
@@ -301,8 +291,6 @@ impl<S: Sink> SessionLog<S> {
                     (status, _) => status,
                 };
                 self.iteration_ended(at, status, *duration_ms, usage, run);
-                let restored = self.sink.restore();
-                self.record_warning(&restored);
             }
             Event::RunEnded { .. } => self.summary(event),
             _ => {}
@@ -324,7 +312,7 @@ impl<S: Sink> SessionLog<S> {
     }
 }
 
-impl<S: Sink> Reporter for SessionLog<S> {
+impl<S: Write> Reporter for SessionLog<S> {
     fn event(&mut self, at: Stamp, event: &Event<'_>, run: &RunState) {
         self.write_event(at, event, run);
     }
@@ -413,8 +401,6 @@ mod tests {
             assert_eq!(status(class, guardrails_passed, false), word, "{class:?}");
         }
     }
-
-    impl Sink for Vec<u8> {}
 
     #[test]
     fn session_log_of_checked_iteration_has_start_and_end() {

@@ -352,7 +352,6 @@ impl Sandbox for LandlockSandbox {
             "the kernel is shared: a hole in it is a way out".to_owned(),
             "what git and Claude Code execute in the project can be changed, and is put back after each step"
                 .to_owned(),
-            "the journal in .ralph/runs can be changed".to_owned(),
             "names, sizes and times of files outside can be seen, and so can other processes".to_owned(),
             "modes, times and attributes of files outside can be changed".to_owned(),
             "package caches and the agent's own credentials can be changed".to_owned(),

@@ -119,16 +119,7 @@ pub(super) const CERTIFICATES: &[&str] = &[
 pub(super) const PROTECTED_DIRS: &[(&str, &[&str])] = &[
     (
         ".ralph",
-        &[
-            ".gitignore",
-            "config",
-            "lock",
-            "logs",
-            "prompts",
-            "runs",
-            "settings.json",
-            "settings.local.json",
-        ],
+        &[".gitignore", "config", "logs", "prompts", "settings.json", "settings.local.json"],
     ),
     (".amp", &["settings.json", "settings.jsonc", "plugins"]),
     (".claude", &["hooks", "settings.json", "settings.local.json"]),
@@ -145,7 +136,7 @@ pub(super) const PROTECTED_DIRS: &[(&str, &[&str])] = &[
 ];
 
 /// Created and written by ralph during a run.
-pub(super) const RALPH_STATE_PATHS: [&str; 3] = [".ralph/lock", ".ralph/logs", ".ralph/runs"];
+pub(super) const RALPH_STATE_PATHS: [&str; 1] = [".ralph/logs"];
 
 /// Like [`PROTECTED_DIRS`]: single files, and whole directories.
 pub(super) const PROTECTED_PATHS: &[&str] =

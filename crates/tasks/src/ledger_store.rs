@@ -95,11 +95,10 @@ impl LedgerPaths {
     /// Newest first.
     fn run_files(&self, newer_than: Option<&str>) -> Vec<(String, PathBuf)> {
         let root = self.project.root();
-        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| canonicalize_parent(path));
         let is_of_list = |path: &Path| match read_value(path) {
             Ok(value) => {
                 let name = value.get("name").and_then(|name| name.as_str());
-                name.is_some_and(|name| real(&root.join(name)) == real(&self.list))
+                name.is_some_and(|name| real_path(&root.join(name)) == real_path(&self.list))
             }
             // Possibly of this list; the caller reports that it is unreadable.
             Err(_) => true,
@@ -111,17 +110,18 @@ impl LedgerPaths {
         ledgers.filter(|(_, path)| path.is_file() && is_of_list(path)).collect()
     }
 
+    /// Relative to the project's root, so it holds after a move.
+    fn list_name(&self) -> Cow<'_, str> {
+        self.list.strip_prefix(self.project.root()).unwrap_or(&self.list).to_string_lossy()
+    }
+
     /// Saves a list that the user accepted, without a run.
     pub fn accept(&self, ledger: &Ledger) -> io::Result<()> {
         let directory = self.ledger_dir().ok_or(io::ErrorKind::NotFound)?;
-        let name = self.list.strip_prefix(self.project.root()).unwrap_or(&self.list);
-        let (list, name) = (self.list.to_string_lossy(), name.to_string_lossy());
+        let (list, name) = (self.list.to_string_lossy(), self.list_name());
         std::fs::create_dir_all(directory)?;
-        let id = runs::new_id(jiff::Timestamp::now().as_millisecond());
-        save_atomically(
-            &path(directory, &id),
-            &serde_json::to_vec(&LedgerFileContent { list, name, ledger })?,
-        )
+        let content = serde_json::to_vec(&LedgerFileContent { list, name, ledger })?;
+        save_atomically(&new_path(directory), &content)
     }
 
     /// Starts a new list: earlier ledgers no longer apply, but stay in `$RALPH_HOME`. Errors name
@@ -136,8 +136,7 @@ impl LedgerPaths {
             }
         }
         let Some((_, path)) = self.run_files(None).into_iter().next() else { return Ok(()) };
-        let name = self.list.strip_prefix(self.project.root()).unwrap_or(&self.list);
-        let marker = serde_json::json!({"name": name.to_string_lossy(), "reset": true});
+        let marker = serde_json::json!({"name": self.list_name(), "reset": true});
         save_atomically(&path, marker.to_string().as_bytes()).map_err(|err| named(&path, err))
     }
 }
@@ -192,38 +191,38 @@ fn read_value(path: &Path) -> io::Result<serde_json::Value> {
 /// are not unique.
 pub fn ledger_dir(home: &Path, root: &Path, list: &Path) -> PathBuf {
     let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
-    named_ledger_dir(
-        home,
-        &root,
-        &list.canonicalize().unwrap_or_else(|_| canonicalize_parent(list)),
-    )
+    named_ledger_dir(home, &root, &real_path(list))
 }
 
 /// The directory to lock while a list is worked on. Its own directory is locked for each edit, by
 /// agents too.
 pub fn lock_directory(home: &Path, list: &Path) -> PathBuf {
-    let list = list.canonicalize().unwrap_or_else(|_| canonicalize_parent(list));
+    let list = real_path(list);
     home.join("in-use").join(format!("{:016x}", fnv64(list.as_os_str().as_encoded_bytes())))
 }
 
 /// The directory for new ledgers first. A path may have become a link since.
 fn ledger_dirs(home: &Path, root: &Path, list: &Path) -> Vec<PathBuf> {
     let real_root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
-    let mut dirs = vec![ledger_dir(home, root, list)];
+    let (real_list, in_real_parent) = (real_path(list), canonicalize_parent(list));
+    let mut dirs = Vec::new();
     // Version 0.1 used other directories.
-    let real_list = list.canonicalize().unwrap_or_else(|_| canonicalize_parent(list));
-    for dir in [
-        named_ledger_dir(home, &real_root, &canonicalize_parent(list)),
-        named_ledger_dir(home, root, list),
-        named_ledger_dir_0_1(home, &real_root, &real_list),
-        named_ledger_dir_0_1(home, &real_root, &canonicalize_parent(list)),
-        named_ledger_dir_0_1(home, root, list),
-    ] {
-        if !dirs.contains(&dir) {
-            dirs.push(dir);
+    for named in [named_ledger_dir, named_ledger_dir_0_1] {
+        for (root, list) in
+            [(&*real_root, &*real_list), (&real_root, &in_real_parent), (root, list)]
+        {
+            let dir = named(home, root, list);
+            if !dirs.contains(&dir) {
+                dirs.push(dir);
+            }
         }
     }
     dirs
+}
+
+/// Resolves links as far as the path exists.
+fn real_path(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| canonicalize_parent(path))
 }
 
 /// Resolves links in all but the last component.
@@ -259,10 +258,14 @@ pub fn path(directory: &Path, run: &str) -> PathBuf {
     directory.join(format!("{run}.json"))
 }
 
+/// For a ledger without a run.
+fn new_path(directory: &Path) -> PathBuf {
+    path(directory, &runs::new_id(jiff::Timestamp::now().as_millisecond()))
+}
+
 fn mark_reset(directory: &Path) -> io::Result<()> {
     private_files::create_dir_all(directory)?;
-    let name = runs::new_id(jiff::Timestamp::now().as_millisecond());
-    save_atomically(&path(directory, &name), b"null\n")
+    save_atomically(&new_path(directory), b"null\n")
 }
 
 /// Makes room for one more of `keep` ledgers; never removes the last. Failures are harmless.
@@ -321,7 +324,7 @@ mod tests {
     fn last_run_is_remembered_until_list_is_reset() {
         let home = tempfile::tempdir().unwrap();
         let list = Path::new("/p/it's mine/ralph/tasks.json");
-        let project = Project::new("/p/it's mine".into());
+        let project = Project::new(Path::new("/p/it's mine"), home.path());
         let paths = LedgerPaths::new(Some(home.path()), &project, list);
         let dir = paths.ledger_dir().unwrap().to_owned();
         assert!(dir.starts_with(home.path().join("projects")));
@@ -354,7 +357,7 @@ mod tests {
     fn ledger_in_run_directory_is_used_if_home_has_none() {
         let temp = tempfile::tempdir().unwrap();
         let (home, root) = (temp.path().join("home"), temp.path().join("project"));
-        let project = Project::new(root.clone());
+        let project = Project::new(&root, &home);
         let text = br#"{"project": "", "branchName": "", "description": "", "userStories": []}"#;
         let ledger = Ledger::new(&parse(text).unwrap());
         let list = root.join("ralph/tasks.json");

@@ -40,7 +40,7 @@ pub fn dependency_problems(list: &TaskList) -> Vec<TaskProblem> {
     let graph = DependencyGraph::of(list);
     let mut problems = graph.dangling.clone();
     for cycle in graph.cycles() {
-        let ids: Vec<&str> = cycle.iter().filter_map(|index| id(list, *index)).collect();
+        let ids: Vec<&str> = cycle.iter().map(|index| list.stories[*index].id.as_str()).collect();
         let Some(first) = ids.first() else { continue };
         let message = match ids.len() {
             1 => "names the story itself, so that it could never begin".to_owned(),
@@ -56,10 +56,6 @@ pub fn dependency_problems(list: &TaskList) -> Vec<TaskProblem> {
         problems.push(TaskProblem::for_story(*first, "dependsOn", message));
     }
     problems
-}
-
-fn id(list: &TaskList, index: usize) -> Option<&str> {
-    list.stories.get(index).map(|story| story.id.as_str())
 }
 
 /// Dependencies by index.

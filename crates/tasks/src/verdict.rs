@@ -115,24 +115,18 @@ fn finding_advice(finding: &TaskFinding, backup_file: Option<&str>) -> String {
             changes::first_few(replaced)
         ),
         TaskFinding::Problem(problem) => format!("{problem}."),
-        TaskFinding::CriteriaRemoved { id, lost } => {
-            let lost: Vec<String> = lost.iter().map(|criterion| format!("{criterion:?}")).collect();
-            format!(
-                "The acceptance criteria of {id} were changed. They are what the story is judged by: \
-                 add to them if you must, and put back what is gone: {}",
-                text::truncate(&lost.join(", "), MAX_STORY, "…")
-            )
-        }
-        TaskFinding::CriteriaLostInReplacement { id, title, by, lost } => {
-            let lost: Vec<String> = lost.iter().map(|criterion| format!("{criterion:?}")).collect();
-            format!(
-                "The story {id} ({title}) was replaced by {}, but not all of its acceptance criteria went \
-                 along. Each has to be in one of the stories that replace it, word for word. Add to them \
-                 what is missing: {}",
-                changes::first_few(by),
-                text::truncate(&lost.join(", "), MAX_STORY, "…")
-            )
-        }
+        TaskFinding::CriteriaRemoved { id, lost } => format!(
+            "The acceptance criteria of {id} were changed. They are what the story is judged by: \
+             add to them if you must, and put back what is gone: {}",
+            text::truncate(&changes::quote_criteria(lost), MAX_STORY, "…")
+        ),
+        TaskFinding::CriteriaLostInReplacement { id, title, by, lost } => format!(
+            "The story {id} ({title}) was replaced by {}, but not all of its acceptance criteria went \
+             along. Each has to be in one of the stories that replace it, word for word. Add to them \
+             what is missing: {}",
+            changes::first_few(by),
+            text::truncate(&changes::quote_criteria(lost), MAX_STORY, "…")
+        ),
         TaskFinding::VerifyCommandsChanged { commands_run, .. } => {
             let commands: Vec<String> =
                 commands_run.iter().map(|command| format!("`{command}`")).collect();

@@ -1,7 +1,5 @@
 //! Turns what happens in the world into inputs of the machine.
 
-use std::io;
-
 use super::{ActiveTask, Driver};
 use crate::world::{ControlRequest, RunStep, World};
 use ralph_engine::machine::{Input, RefusedHost, StopSignal};
@@ -61,12 +59,7 @@ impl<W: World> Driver<'_, W> {
     }
 
     pub(super) fn append_raw(&mut self, bytes: &[u8]) {
-        let mut kept = self.world.append_raw(bytes);
-        if kept.as_ref().is_err_and(|err| err.kind() == io::ErrorKind::NotFound) {
-            self.put_back();
-            kept = self.world.append_raw(bytes);
-        }
-        if let Err(err) = kept {
+        if let Err(err) = self.world.append_raw(bytes) {
             self.raw_log_failed = true;
             if self.world.obstacle(RunStep::UseProject).is_some() {
                 // Reported when the agent has ended.

@@ -20,20 +20,6 @@ impl RealWorld {
         self.files.journal_size()
     }
 
-    /// Restores a journal that the running agent removed: this process may not live until the agent ends, and the
-    /// next run must find it.
-    pub(super) fn put_back(&mut self) -> io::Result<()> {
-        self.check_project_in_place()?;
-        self.project.prepare_beside_agent()?;
-        let root = self.project.root();
-        if self.files.put_back_beside_agent(root)? {
-            self.was_put_back = true;
-            // The thread holds the deleted file open.
-            self.syncer = None;
-        }
-        self.lock.restore_beside_agent(root, &self.project.lock_path(), &self.holder)
-    }
-
     /// An fsync takes milliseconds, an instant agent less than one. A second thread waits for the disk.
     fn start_syncer(&self) -> io::Result<SyncSender<()>> {
         let journal = self.files.journal_handle()?;
@@ -50,12 +36,7 @@ impl RealWorld {
 
 impl Journal for RealWorld {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.files.append_journal(bytes)?;
-        if self.files.is_removed() {
-            // A failure is retried when the agent has ended.
-            let _ = self.put_back();
-        }
-        Ok(())
+        self.files.append_journal(bytes)
     }
 
     fn append_raw(&mut self, bytes: &[u8]) -> io::Result<()> {

@@ -108,7 +108,6 @@ pub fn resume(place: &ProjectArgs, args: &ResumeArgs) -> Result<u8, Error> {
         return resume_workers(&WorkerSelection { names: args.runs.clone(), all: false }, args);
     }
     let project = crate::project_dir::open_project(place)?;
-    session::put_back(&project, crate::cli::warn);
     if let Some(worker) = args.runs.first().and_then(|run| worker_elsewhere(&project, run)) {
         return resume_workers(&WorkerSelection::single(&worker), args);
     }
@@ -125,7 +124,6 @@ pub fn resume(place: &ProjectArgs, args: &ResumeArgs) -> Result<u8, Error> {
             )),
         };
     };
-    session::refuse_links(&project, &run.dir)?;
     let id = &run.dir.id;
     if is_running(&run.dir) {
         let pid = run.state.run.info.pid;

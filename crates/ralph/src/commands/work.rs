@@ -146,12 +146,10 @@ impl ListState {
             }),
             None => load_memory(project, &documents, &paths, has_guardrails),
         };
-        let (list, memory) = loaded.map_err(|err| match paths.newest_file() {
-            Some(path) => err.hint(format!(
-                "what its stories were when the last run saw them is in {}",
-                path.display()
-            )),
-            None => err,
+        let (list, memory) = loaded.map_err(|err| {
+            let saved = "what its stories were when the last run saw them is in";
+            let file = paths.newest_file().map(|path| format!("{saved} {}", path.display()));
+            file.into_iter().fold(err, Error::hint)
         })?;
         // A run resumed in mid-iteration continues it even if the list is complete.
         let mut complete = is_first_start && list.is_complete();
@@ -213,16 +211,13 @@ impl ListState {
 }
 
 fn list_shrunk_error(documents: &Documents, memory: &TaskMemory) -> Error {
+    let (name, source) = (documents.display_path(TASKS), memory.source());
+    let losses = memory.changes.losses().join("; ");
+    let accept = documents.command_line("ralph work --accept-list");
     Error::input(format!(
-        "every story of {} passes, but it is not as {} left it: {}",
-        documents.display_path(TASKS),
-        memory.source(),
-        memory.changes.losses().join("; ")
+        "every story of {name} passes, but it is not as {source} left it: {losses}"
     ))
-    .hint(format!(
-        "if that is what you mean, say so: {}",
-        documents.command_line("ralph work --accept-list")
-    ))
+    .hint(format!("if that is what you mean, say so: {accept}"))
     .hint("if not, put back what is gone; git may have it")
 }
 

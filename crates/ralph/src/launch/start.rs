@@ -121,8 +121,10 @@ impl CheckedRun<'_> {
             Some(background) => background.attach(session, view.output, style)?,
         };
         if self.plan.spec.defaults().session_log {
-            let resumed = self.plan.resume.is_some().then_some(&mut session.world);
-            let (log, note) = reporters::session_log(self.plan.project, self.retention(), resumed)?;
+            let (project, keep) = (self.plan.project, self.retention());
+            let is_resumed = self.plan.resume.is_some();
+            let (log, note) =
+                reporters::session_log(project, keep, &mut session.world, is_resumed)?;
             reporters.push(log);
             events.push(note);
         }

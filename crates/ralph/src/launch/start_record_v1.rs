@@ -19,10 +19,9 @@ use crate::project_dir;
 use crate::workers::worktree::Worktree;
 use ralph_engine::rules::Budget;
 use ralph_events::error::Error;
-use ralph_store::home;
 use ralph_store::project::Project;
 use ralph_store::runs::RunDir;
-use ralph_store::safe_fs::{open_file, read_limited};
+use ralph_store::safe_fs::read_own;
 use ralph_store::saved_path;
 
 use super::{LaunchSpec, LoopCommand, prompt, rules};
@@ -57,24 +56,8 @@ impl From<ArgWord> for OsString {
 }
 
 pub(crate) fn exists(run: &RunDir) -> bool {
-    record_dir(run).is_ok_and(|dir| dir.is_some())
-}
-
-/// The directory with `start.json` and `settings.json`. The copy in ralph's home counts; one in the
-/// project only where there is no home.
-fn record_dir(run: &RunDir) -> io::Result<Option<PathBuf>> {
-    let is_complete =
-        |dir: &PathBuf| dir.join("settings.json").exists() && dir.join("start.json").exists();
-    let starts = home::ralph_home(|name| std::env::var_os(name)).map(|home| home.join("starts"));
-    if let Some(dir) = starts.as_ref().map(|starts| starts.join(&run.id)).filter(is_complete) {
-        return Ok(Some(dir));
-    }
-    let dir = Some(run.path.clone()).filter(is_complete);
-    if dir.is_some() && starts.is_some_and(|starts| starts.is_dir()) {
-        let message = "it is told only in the project, where an agent may have written it";
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
-    }
-    Ok(dir)
+    // Written last.
+    run.path.join("settings.json").exists()
 }
 
 /// Returns the spec and the file that the settings are from, or `None` if there is no record.
@@ -88,17 +71,16 @@ pub(crate) fn run_spec(
         Error::input(format!("run {} cannot go on: {why}", run.id))
             .hint("start it again with the command that started it")
     };
-    let unreadable =
-        |path: &Path, err: &io::Error| refused(format!("cannot read {}: {err}", path.display()));
-    let Some(dir) = record_dir(run).map_err(|err| unreadable(&run.path, &err))? else {
+    if !exists(run) {
         return Ok(None);
+    }
+    let path = run.path.join("start.json");
+    let record = match read_own(&path, MAX_RECORD_BYTES) {
+        Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
+        read => read.and_then(|text| Ok(serde_json::from_slice::<StartRecord>(&text)?)),
     };
-    let path = dir.join("start.json");
-    let text = open_file(&path).and_then(|file| read_limited(file, MAX_RECORD_BYTES));
-    let record: StartRecord = text
-        .and_then(|text| Ok(serde_json::from_slice(&text)?))
-        .map_err(|err| unreadable(&path, &err))?;
-    let settings_path = dir.join("settings.json");
+    let record = record.map_err(|err| refused(format!("cannot read {}: {err}", path.display())))?;
+    let settings_path = run.path.join("settings.json");
     let settings = config::load(&Sources {
         project_dir: project.root().to_owned(),
         settings_path: Some(settings_path.clone()),

@@ -24,7 +24,6 @@ use ralph_report::style::{Capabilities, Style};
 use ralph_report::terminal::TerminalReporter;
 use ralph_report::worker_lines::WorkerTracker;
 use ralph_report::{Backpressure, Reporter};
-use ralph_store::project::Project;
 
 /// In case a change goes unnoticed.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -32,10 +31,9 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 pub fn logs(args: &LogsArgs) -> Result<u8, Error> {
     let worker = Workers::open_user_dir()?.find(&args.name)?;
     let state = worker.state()?;
-    let run = state.run_id.ok_or_else(|| {
+    let path = worker.journal(&state).ok_or_else(|| {
         Error::failed(format!("worker '{}' has not done anything yet", worker.name))
     })?;
-    let path = Project::new(state.directory.into()).runs_dir().join(run).join("events.jsonl");
     let capable = Capabilities::for_stdio();
     let style = Style {
         emoji: capable.emoji,

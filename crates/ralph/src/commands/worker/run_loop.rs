@@ -18,7 +18,6 @@ use ralph_events::run_state::{Pending, ResumePoint};
 use ralph_process as process;
 use ralph_report::worker_lines::{WorkerState, WorkerStatus, WorkerTracker};
 use ralph_store::project::Project;
-use ralph_store::runs::RunDir;
 
 /// These describe the window's terminal, not the spawner's.
 const WINDOW_VARIABLES: [&str; 6] =
@@ -84,7 +83,7 @@ fn start(worker: &Worker) -> Result<u8, Error> {
     let project = match &spec.worktree {
         Some(worktree) if worktree.directory.is_dir() => {
             project_dir::refuse_link_out(&worktree.directory)?;
-            project_dir::declare_project(worktree.directory.clone())
+            project_dir::declare_project(&worktree.directory)?
         }
         Some(worktree) => {
             let path = worktree.directory.display();
@@ -143,7 +142,7 @@ fn state_progress(previous: &WorkerState) -> ResumePoint {
 /// An interrupted iteration counts as used, like a failed one.
 fn resumed_run(project: &Project, previous: &WorkerState) -> Option<ResumedRun> {
     let id = previous.run_id.clone()?;
-    let dir = RunDir { path: project.runs_dir().join(&id), id: id.clone() };
+    let dir = project.run_dir(&id);
     if !dir.journal().exists() {
         return None;
     }
