@@ -128,6 +128,8 @@ fn git_files_are_restored_without_links_and_after_kill() {
     project.ralph(["sandbox", "ls"]).run().code(0).stderr_has("settings.json.from-sandbox");
     project.write(".claude/settings.json", "{}");
     run(&project, "true").run().code(0).stderr_has("settings.json.from-sandbox.1");
+    let planted = project.events().find("planted")["message"].clone();
+    assert!(planted.as_str().unwrap().ends_with("settings.json.from-sandbox.1"), "{planted}");
     assert_eq!(project.processes(), []);
     project.ralph(["sandbox", "ls"]).run().stdout_has("There are no sandboxes.");
 }

@@ -12,6 +12,7 @@ use ralph_events::run_state::RunState;
 use ralph_events::text;
 use ralph_process as process;
 use ralph_process::{Interrupts, System};
+use ralph_report::warning_text::warning_text;
 use ralph_store::active_marker;
 use ralph_store::home;
 use ralph_store::lock::{self, Holder, Lock, LockAttempt};
@@ -140,10 +141,10 @@ impl RunSession {
                 let mut preface: Vec<Event<'static>> = found.map(warning).collect();
                 if let Some(before) = before.filter(|before| before.run != run_id) {
                     preface.extend(unfinished_run_event(project, before));
-                    preface.extend(kill_leftovers(&before.run).map(warning));
+                    preface.extend(kill_leftovers(&before.run));
                 }
                 if resume.is_some() {
-                    preface.extend(kill_leftovers(&run_id).map(warning));
+                    preface.extend(kill_leftovers(&run_id));
                 }
                 if let torn @ 1.. = files.truncated_bytes() {
                     let message = format!(
@@ -202,24 +203,28 @@ fn lock_with_retry(
     taken
 }
 
-/// Ends the leftover processes of a dead run and reports them, before files are read that they may be writing.
+/// Ends the leftover processes of a dead run, before files are read that they may be writing. `tell` says so at
+/// once, because it takes a while.
 ///
 /// # Errors A stop was requested meanwhile; the processes are gone all the same.
-pub fn recover(project: &Project, mut tell: impl FnMut(&str)) -> Result<(), Error> {
+pub fn recover(
+    project: &Project,
+    mut tell: impl FnMut(&str),
+) -> Result<Option<Event<'static>>, Error> {
     let note = project.lock_path();
     let sign = active_marker::exists(project.root());
     let cut_off = lock::read_holder(&note);
     if cut_off.is_none() && !sign {
-        return Ok(());
+        return Ok(None);
     }
     // The lock's holder is alive.
-    let Ok(Some(_idle)) = lock::lock_briefly(project.root(), &note) else { return Ok(()) };
+    let Ok(Some(_idle)) = lock::lock_briefly(project.root(), &note) else { return Ok(None) };
     if sign {
         active_marker::remove_stale(project.root());
     }
-    let Some(Holder { run, .. }) = lock::read_holder(&note) else { return Ok(()) };
+    let Some(Holder { run, .. }) = lock::read_holder(&note) else { return Ok(None) };
     if process::find_by_env(RUN_ID, &run).is_empty() {
-        return Ok(());
+        return Ok(None);
     }
     let interrupts = Interrupts::install().ok();
     tell(&format!("ending what run {run} left behind"));
@@ -229,11 +234,12 @@ pub fn recover(project: &Project, mut tell: impl FnMut(&str)) -> Result<(), Erro
         asked
     });
     asked |= interrupts.is_some_and(Interrupts::take_interrupt);
-    leftovers_message(&run, &ended).iter().for_each(|message| tell(message));
+    let recovered = recovered_event(&run, ended);
     if asked {
+        recovered.as_ref().and_then(warning_text).iter().for_each(|message| tell(message));
         return Err(Error::new(ErrorKind::Interrupted, "interrupted; nothing was started"));
     }
-    Ok(())
+    Ok(recovered)
 }
 
 /// Blocks runs while a command changes their files, until the result is dropped.
@@ -360,30 +366,15 @@ fn unfinished_run_event(project: &Project, before: &Holder) -> Option<Event<'sta
     Some(Event::Warning { message: message.into() })
 }
 
-fn kill_leftovers(run: &str) -> Option<String> {
-    leftovers_message(run, &process::kill_by_env(RUN_ID, run, LEFTOVER_GRACE_MS))
+fn kill_leftovers(run: &str) -> Option<Event<'static>> {
+    recovered_event(run, process::kill_by_env(RUN_ID, run, LEFTOVER_GRACE_MS))
 }
 
-fn leftovers_message(run: &str, ended: &[Leftover]) -> Option<String> {
-    let names = |survived: bool| {
-        let names = ended.iter().filter(|left| left.survived == survived);
-        names
-            .map(|left| format!("{} ({})", redact_command(&left.command), left.pid))
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
-    match (names(false), names(true)) {
-        (ended, survived) if ended.is_empty() && survived.is_empty() => None,
-        (ended, survived) if survived.is_empty() => {
-            Some(format!("ended what run {run} had left running: {ended}"))
-        }
-        (ended, survived) if ended.is_empty() => {
-            Some(format!("run {run} had left running, and it could not be ended: {survived}"))
-        }
-        (ended, survived) => Some(format!(
-            "ended what run {run} had left running: {ended}; could not be ended: {survived}"
-        )),
+fn recovered_event(run: &str, mut processes: Vec<Leftover>) -> Option<Event<'static>> {
+    for process in &mut processes {
+        process.command = redact_command(&process.command).into_owned();
     }
+    (!processes.is_empty()).then(|| Event::Recovered { run: run.to_owned().into(), processes })
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use ralph_driver::run_spec::RunSpec;
 use ralph_events::error::Error;
 use ralph_events::event::Event;
 use ralph_events::redact;
+use ralph_report::warning_text::warning_text;
 use ralph_sandbox::selection::Selection;
 use ralph_shell_policy::CommandAllowList;
 
@@ -74,8 +75,8 @@ impl CheckedRun<'_> {
 
     fn show(&self) -> Result<u8, Error> {
         for event in &self.preface {
-            if let Event::Warning { message } = event {
-                crate::cli::warn(message);
+            if let Some(message) = warning_text(event) {
+                crate::cli::warn(&message);
             }
         }
         dry_run::dry_run(&self.spec, &self.selection, &self.plan.spec.settings)

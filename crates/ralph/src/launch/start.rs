@@ -75,7 +75,7 @@ impl CheckedRun<'_> {
         let written = session.world.journal_size();
         self.spec.journal_bytes = self.spec.journal_bytes.saturating_sub(written);
         let list_lock = lock_task_list(&self.spec)?;
-        events.extend(self.plan.recovery.take_warnings().into_iter().map(warning));
+        events.append(&mut self.plan.recovery.take_events());
         events.append(&mut self.preface);
         let marker = active_marker::create_marker(self.plan.project, &self.spec, mode)
             .unwrap_or_else(|message| {

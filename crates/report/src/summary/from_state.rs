@@ -4,7 +4,7 @@ use super::{
     CappedList, CommitSummary, ContinuationSummary, CountedText, GuardrailSummary,
     IterationSummary, RemainingWork, RunActivity, ScmFailureSummary, ScmTaskSummary, Summary, Wait,
 };
-use crate::run_table::{silence_warning, stall_warning};
+use crate::warning_text::{planted_warning, recovered_warning, silence_warning, stall_warning};
 use ralph_events::event::Outcome;
 use ralph_events::run_state::{
     Activity, CommitRecord, IterationRecord, Repeated, RunEnd, RunState, TaskProgress, Warning,
@@ -196,6 +196,8 @@ fn warnings(state: &RunState) -> CappedList {
 fn warning_text(warning: &Warning) -> String {
     match warning {
         Warning::Message { message } => message.clone(),
+        Warning::Recovered { run, processes } => recovered_warning(run, processes),
+        Warning::Planted { message } => planted_warning(message),
         Warning::Stalling { reason, iterations, limit } => {
             stall_warning(*reason, *iterations, *limit)
         }
