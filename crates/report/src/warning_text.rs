@@ -11,7 +11,7 @@ pub fn warning_text<'e>(event: &'e Event<'_>) -> Option<Cow<'e, str>> {
         Event::Warning { message } => Cow::Borrowed(message),
         Event::Recovered { run, processes } => recovered_warning(run, processes).into(),
         Event::Planted { message } => planted_warning(message).into(),
-        Event::Stalling { reason, iterations, limit } => {
+        Event::StallWarning { reason, iterations, limit } => {
             stall_warning(*reason, *iterations, *limit).into()
         }
         Event::ModelSilent { silent_ms, limit_ms } => silence_warning(*silent_ms, *limit_ms).into(),

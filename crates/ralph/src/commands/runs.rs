@@ -88,24 +88,20 @@ pub fn replay(
 ) -> Result<u8, Error> {
     let (_, dir) = locate_run(own, args.run.as_deref())?;
     let mut entries = read_journal(&dir)?;
-    let capable = Capabilities::for_stdio();
-    let style = match args.output {
-        OutputMode::Human => Style {
-            emoji: capable.emoji,
-            color: capable.color,
-            color_errors: capable.color_errors,
-            verbose: args.verbose,
-            ..Style::default()
-        },
-        _ => Style { verbose: args.verbose, ..Style::default() },
-    };
+    let mut style = Style { verbose: args.verbose, ..Style::default() };
+    if args.output == OutputMode::Human {
+        let capable = Capabilities::for_stdio();
+        style.emoji = capable.emoji;
+        style.color = capable.color;
+        style.color_errors = capable.color_errors;
+    }
     let mut reporter = crate::launch::reporter(args.output, style, Backpressure::WaitForReader);
     let mut ended = false;
     let watched =
         entries.by_ref().inspect(|entry| ended |= matches!(entry.event, Event::RunEnded { .. }));
     replay::replay(watched, &mut *reporter);
-    if let Some(trouble) = reporter.take_warning() {
-        return Err(Error::failed(trouble));
+    if let Some(problem) = reporter.take_problem() {
+        return Err(Error::failed(problem.into_message()));
     }
     if let Some(words) = journal::unreadable_message(entries.unreadable()) {
         let _ = writeln!(io::stderr(), "run {}: {words}; there was more than is shown", dir.id);

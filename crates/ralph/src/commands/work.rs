@@ -101,7 +101,7 @@ pub(super) fn launch(mut plan: LaunchPlan<'_>) -> Result<u8, Error> {
     }
     let spec = plan.run_spec()?;
     let starts = plan.action == LaunchAction::Start;
-    if let Some(snapshots) = state.snapshots().filter(|_| starts && is_new) {
+    if let Some(snapshots) = state.paths.ledger_dir().filter(|_| starts && is_new) {
         ledger_store::prune(snapshots, plan.settings().runs.keep as usize);
     }
     let (tasks, variables) = (Some(state.into_spec()), Some(Variables::RunFigures));
@@ -131,7 +131,7 @@ impl ListState {
         let resume = plan.resume.as_ref();
         // A run interrupted before its first iteration starts anew, with its own ledger if it saved
         // one.
-        let is_first_start = resume.is_none_or(|resume| !resume.state.progress.has_started());
+        let is_first_start = resume.is_none_or(|resume| !resume.state.run.resume.has_started());
         let own_run = resume.filter(|it| !is_first_start || paths.read(&it.id).is_ok());
         let has_guardrails = !plan.settings().guardrails.is_empty();
         let accepted = list.is_some_and(|list| list.accepted) && own_run.is_none();
@@ -167,12 +167,9 @@ impl ListState {
     fn warnings(&self, plan: &LaunchPlan<'_>) -> Vec<String> {
         // The checks of a pending answer run now and judge its marks.
         let resume = plan.resume.as_ref();
-        let is_checked = resume.is_some_and(|resume| resume.state.progress.pending.is_an_answer());
+        let is_checked =
+            resume.is_some_and(|resume| resume.state.run.resume.pending.is_an_answer());
         self.memory.warnings(&self.documents, self.is_clean, is_checked)
-    }
-
-    fn snapshots(&self) -> Option<&Path> {
-        self.paths.ledger_dir()
     }
 
     /// True if every story passes and nothing is in doubt.
@@ -182,7 +179,7 @@ impl ListState {
 
     fn print_nothing_to_do(&self) -> Result<u8, Error> {
         let ListState { name, paths, list, memory, accepted, .. } = self;
-        if let Some(err) = self.snapshots().and_then(ledger_store::unwritable_reason) {
+        if let Some(err) = self.paths.ledger_dir().and_then(ledger_store::unwritable_reason) {
             crate::cli::warn(&format!(
                 "what runs remember of {name} cannot be kept ({err}): a story that an agent has dropped is not missed"
             ));
@@ -200,7 +197,7 @@ impl ListState {
     fn into_spec(self) -> TasksSpec {
         TasksSpec {
             path: self.documents.path(TASKS),
-            snapshots: self.snapshots().map(Path::to_owned),
+            snapshots: self.paths.ledger_dir().map(Path::to_owned),
             name: self.name,
             list: self.list,
             ledger: self.memory.ledger,

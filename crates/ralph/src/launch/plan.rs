@@ -55,7 +55,7 @@ impl<'a> LaunchPlan<'a> {
 
     /// Only pending checks remain, so neither agent nor prompt is needed.
     pub(crate) fn needs_only_checks(&self) -> bool {
-        self.resume.as_ref().is_some_and(|resume| resume.state.progress.needs_only_checks())
+        self.resume.as_ref().is_some_and(|resume| resume.state.run.resume.needs_only_checks())
     }
 
     pub(crate) fn run_spec(&self) -> Result<RunSpec, Error> {
@@ -88,7 +88,7 @@ impl<'a> LaunchPlan<'a> {
             tasks: None,
             rules: rules::loop_rules(settings, defaults),
             completion_is_final: defaults.completion_is_final,
-            progress: self.resume.as_ref().map(|resume| resume.state.progress.clone()),
+            resumed: self.resume.as_ref().map(|resume| resume.state.run.clone()),
             journal_bytes: megabytes(settings.runs.max_journal_megabytes),
             notify: settings.notify.command.clone(),
             display_filter: settings

@@ -70,10 +70,13 @@ impl TerminalReporter {
                     }
                 }
             }
-            Event::NetworkRefused { host, port, why, allow } => {
+            Event::NetworkRefused { host, port, reason, allow } => {
                 let mut pen = self.line(at, Paragraph::Run);
                 pen.mark(marks.denied, TextRole::Caution, "Refused");
-                pen.text(": ").untrusted(host).text(&format!(":{port}, because ")).untrusted(why);
+                pen.text(": ")
+                    .untrusted(host)
+                    .text(&format!(":{port}, because "))
+                    .untrusted(reason);
                 pen.text("; to allow it: \"allowedDomains\": [\"")
                     .untrusted(allow)
                     .text("\"]")
@@ -145,7 +148,7 @@ impl TerminalReporter {
             Event::Warning { .. }
             | Event::Recovered { .. }
             | Event::Planted { .. }
-            | Event::Stalling { .. }
+            | Event::StallWarning { .. }
             | Event::ModelSilent { .. } => {
                 self.warn(at, &warning_text(event).unwrap_or_default());
             }

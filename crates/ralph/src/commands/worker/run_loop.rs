@@ -14,7 +14,7 @@ use ralph_driver::resume::ResumeState;
 use ralph_driver::run_spec::{PromptSource, RunSpec};
 use ralph_engine::completion::CompletionRule;
 use ralph_events::error::Error;
-use ralph_events::run_state::{Pending, ResumePoint};
+use ralph_events::run_state::{Pending, RunState};
 use ralph_process as process;
 use ralph_report::worker_lines::{WorkerState, WorkerStatus, WorkerTracker};
 use ralph_store::project::Project;
@@ -117,7 +117,9 @@ fn start(worker: &Worker) -> Result<u8, Error> {
         if previous.max_iterations > 0 {
             spec.rules.max_iterations = previous.max_iterations;
         }
-        spec.progress.get_or_insert_with(|| state_progress(&previous));
+        if spec.resumed.is_none() {
+            set_progress(spec.resumed.insert(RunState::default()), &previous);
+        }
         state = WorkerState {
             status: WorkerStatus::Running,
             worker_name: state.worker_name,
@@ -131,12 +133,10 @@ fn start(worker: &Worker) -> Result<u8, Error> {
     plan.preflight_background(spec, Some(background))?.start_or_show()
 }
 
-fn state_progress(previous: &WorkerState) -> ResumePoint {
-    ResumePoint {
-        iterations: previous.current_iteration,
-        failures: previous.consecutive_failures,
-        ..ResumePoint::default()
-    }
+/// For a run whose journal is gone.
+fn set_progress(run: &mut RunState, previous: &WorkerState) {
+    run.resume.iterations = previous.current_iteration;
+    run.resume.failures = previous.consecutive_failures;
 }
 
 /// An interrupted iteration counts as used, like a failed one.
@@ -147,14 +147,14 @@ fn resumed_run(project: &Project, previous: &WorkerState) -> Option<ResumedRun> 
         return None;
     }
     let mut state = ResumeState::load(&dir);
-    let progress = &mut state.progress;
-    if progress.pending == Pending::Nothing
-        && let Some(open) = progress.open.take()
+    let point = &mut state.run.resume;
+    if point.pending == Pending::Nothing
+        && let Some(open) = point.open.take()
     {
-        progress.iterations = progress.iterations.max(open.iteration);
+        point.iterations = point.iterations.max(open.iteration);
     }
     if state.is_lost {
-        state.progress = state_progress(previous);
+        set_progress(&mut state.run, previous);
     }
     Some(ResumedRun { id, state })
 }
