@@ -152,13 +152,6 @@ impl Variables {
         }
     }
 
-    pub fn template_values(&self) -> Option<&BTreeMap<String, String>> {
-        match self {
-            Variables::Template { given, .. } => Some(given),
-            Variables::RunFigures => None,
-        }
-    }
-
     pub fn missing_values_warning(unknown: &[String]) -> Option<String> {
         const MAX_NAMED_VARIABLES: usize = 10;
         let mut names: Vec<String> =

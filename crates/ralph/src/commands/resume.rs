@@ -244,7 +244,7 @@ impl ResumableRun {
             refused(format!("run {id} cannot go on: cannot read {}: {err}", path.display()))
         };
         if let Some(text) = self.dir.read_spec().map_err(|err| unreadable(&err))? {
-            let spec = LaunchSpec::parse(&text).map_err(|err| unreadable(&err))?;
+            let spec = serde_json::from_slice(&text).map_err(|err| unreadable(&err))?;
             return Ok((spec, path));
         }
         match start_record_v1::run_spec(project, &self.dir, self.state.original_directory())? {

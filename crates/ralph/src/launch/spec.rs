@@ -100,10 +100,6 @@ impl LaunchSpec {
         }
     }
 
-    pub(crate) fn parse(text: &[u8]) -> Result<LaunchSpec, serde_json::Error> {
-        serde_json::from_slice(text)
-    }
-
     pub(crate) fn to_json(&self) -> Result<Vec<u8>, Error> {
         let text = serde_json::to_vec_pretty(self);
         text.map_err(|err| Error::failed(format!("cannot save the settings of the run: {err}")))

@@ -2,9 +2,6 @@
 //! Delete this with the next release.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::io;
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
@@ -30,34 +27,16 @@ const MAX_RECORD_BYTES: u64 = 64 << 20;
 
 #[derive(Debug, Deserialize)]
 struct StartRecord {
-    args: Vec<ArgWord>,
+    args: Vec<String>,
     /// The directory that relative paths in `args` refer to.
-    #[serde(with = "saved_path")]
     directory: PathBuf,
     /// Set if it was piped in and cannot be read again.
     prompt: Option<String>,
     variables: Option<BTreeMap<String, String>>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum ArgWord {
-    Text(String),
-    Bytes(Vec<u8>),
-}
-
-impl From<ArgWord> for OsString {
-    fn from(word: ArgWord) -> OsString {
-        match word {
-            ArgWord::Text(text) => text.into(),
-            ArgWord::Bytes(bytes) => OsString::from_vec(bytes),
-        }
-    }
-}
-
 pub(crate) fn exists(run: &RunDir) -> bool {
-    // Written last.
-    run.path.join("settings.json").exists()
+    ["start.json", "settings.json"].iter().all(|name| run.path.join(name).exists())
 }
 
 /// Returns the spec and the file that the settings are from, or `None` if there is no record.
@@ -75,19 +54,16 @@ pub(crate) fn run_spec(
         return Ok(None);
     }
     let path = run.path.join("start.json");
-    let record = match read_own(&path, MAX_RECORD_BYTES) {
-        Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
-        read => read.and_then(|text| Ok(serde_json::from_slice::<StartRecord>(&text)?)),
-    };
-    let record = record.map_err(|err| refused(format!("cannot read {}: {err}", path.display())))?;
+    let record: StartRecord = read_own(&path, MAX_RECORD_BYTES)
+        .and_then(|text| Ok(serde_json::from_slice(&text)?))
+        .map_err(|err| refused(format!("cannot read {}: {err}", path.display())))?;
     let settings_path = run.path.join("settings.json");
     let settings = config::load(&Sources {
         project_dir: project.root().to_owned(),
         settings_path: Some(settings_path.clone()),
         ..Sources::default()
     })?;
-    let args = record.args.into_iter().map(OsString::from);
-    let Cli { project: place, mut command, .. } = parse(args).map_err(refused)?;
+    let Cli { project: place, mut command, .. } = parse(&record.args).map_err(refused)?;
     let root = began_in.unwrap_or(project.root());
     let mut base = record.directory;
     saved_path::rebase(&mut base, root, project.root());
@@ -98,7 +74,7 @@ pub(crate) fn run_spec(
     Ok(Some((spec, settings_path)))
 }
 
-fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, String> {
+fn parse(args: &[String]) -> Result<Cli, String> {
     Cli::try_parse_from(args).map_err(|err| {
         let message = err.to_string();
         let message = message.lines().next().unwrap_or_default().trim_start_matches("error: ");
@@ -171,8 +147,7 @@ pub(crate) fn worker_spec(text: &[u8]) -> Result<LaunchSpec, Error> {
     let record: LaunchRecord = serde_json::from_slice(text)
         .map_err(|err| Error::failed(format!("its launch.json cannot be read: {err}")))?;
     project_dir::refuse_link_out(&record.directory)?;
-    let args = record.args.into_iter().map(OsString::from);
-    let Cli { project: place, mut command, .. } = parse(args).map_err(Error::failed)?;
+    let Cli { project: place, mut command, .. } = parse(&record.args).map_err(Error::failed)?;
     let base = record.directory.join(place.project_dir.unwrap_or_default());
     resolve_paths(base.clone(), &mut command);
     let CliCommand::Spawn(args) = command else {

@@ -456,7 +456,7 @@ impl Worker {
                 .hint(format!("spawn '{}' again", self.name))
         };
         match std::fs::read(&path) {
-            Ok(text) => LaunchSpec::parse(&text).map_err(|err| unusable(&err)),
+            Ok(text) => serde_json::from_slice(&text).map_err(|err| unusable(&err)),
             Err(err) => match std::fs::read(self.old_launch_path()) {
                 Ok(text) => start_record_v1::worker_spec(&text),
                 Err(_) => Err(unusable(&err)),
