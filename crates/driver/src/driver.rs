@@ -148,7 +148,7 @@ impl<W: World> Driver<'_, W> {
             PromptSource::File(path) | PromptSource::FileOrDefault { path, .. } => {
                 path.strip_prefix(&spec.directory).unwrap_or(path).to_string_lossy()
             }
-            PromptSource::BuiltIn { name, .. } => (*name).into(),
+            PromptSource::BuiltIn { name, .. } => name.as_ref().into(),
             PromptSource::TaskList(_) => PromptSource::TASK_PROMPT_NAME.into(),
         };
         let completion = match &spec.tasks {

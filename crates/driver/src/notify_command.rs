@@ -20,7 +20,6 @@ use ralph_process as process;
 use ralph_process::Launch;
 use ralph_process::trust::OutsideCommand;
 use ralph_report::summary::Summary;
-use ralph_store::home;
 use ralph_store::project::Project;
 use ralph_store::run_files::RunFiles;
 use ralph_store::runs::{self, RunDir};
@@ -81,13 +80,10 @@ pub fn send_missed(
     Ok(())
 }
 
-/// The run's saved command, from a place that agents cannot write.
+/// The command that the run was started with.
 fn saved_command(run: &RunDir) -> Option<String> {
-    let home = home::ralph_home(|name| std::env::var_os(name));
-    run.read_start(home.as_deref()).ok().flatten()?;
-    let settings = std::fs::read(run.settings_path(home.as_deref())).ok()?;
-    let settings: Value = serde_json::from_slice(&settings).ok()?;
-    settings.pointer("/notify/command")?.as_str().map(str::to_owned)
+    let spec: Value = serde_json::from_slice(&run.read_spec().ok()??).ok()?;
+    spec.pointer("/settings/notify/command")?.as_str().map(str::to_owned)
 }
 
 /// Sends one notification and records it; returns `None` if another process was faster.

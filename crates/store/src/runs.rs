@@ -62,6 +62,9 @@ pub fn has_ended(path: &Path) -> bool {
     })
 }
 
+/// A spec contains the prompt.
+const MAX_SPEC_BYTES: u64 = 128 << 20;
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunDir {
     pub id: String,
@@ -79,6 +82,19 @@ impl RunDir {
 
     pub fn raw(&self) -> PathBuf {
         self.path.join("raw.ndjson")
+    }
+
+    /// What the run was started with, for `ralph resume`.
+    pub fn spec(&self) -> PathBuf {
+        self.path.join("spec.json")
+    }
+
+    /// `None` if there is no spec.
+    pub fn read_spec(&self) -> io::Result<Option<Vec<u8>>> {
+        match safe_fs::read_own(&self.spec(), MAX_SPEC_BYTES) {
+            Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(None),
+            read => read.map(Some),
+        }
     }
 
     /// Bytes of complete lines; 0 if unreadable. Journals only grow, so equal sizes mean equal

@@ -31,7 +31,7 @@ impl<W: World> Driver<'_, W> {
                     Cow::Borrowed(otherwise.as_str())
                 }
             },
-            PromptSource::BuiltIn { text, .. } => Cow::Borrowed(*text),
+            PromptSource::BuiltIn { text, .. } => Cow::Borrowed(text.as_ref()),
         };
         let (iteration, max) = (self.machine.iteration(), self.machine.max_iterations());
         let base = match &spec.variables {
