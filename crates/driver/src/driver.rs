@@ -167,7 +167,7 @@ impl<W: World> Driver<'_, W> {
             completion: completion.into(),
             max_iterations: spec.rules.max_iterations,
             branch: self.initial_branch.clone().map(Into::into),
-            streams_text: spec.agent.adapter.streams_text(),
+            streams_text: spec.agent.adapter.profile().extras.streams_text,
             plain_text: spec.agent.adapter.name() == "text",
         });
         if let Some(state) = spec.resumed.clone().map(RunState::closed) {

@@ -190,14 +190,13 @@ pub(super) fn require_project(args: &ProjectArgs, alone: bool) -> Result<Project
 
 fn check_ralph_dir(project: &Project) -> Result<(), Error> {
     let ralph_dir = project.ralph_dir();
-    match ralph_dir.symlink_metadata() {
-        Ok(_) if ralph_dir.is_dir() => Ok(()),
-        Err(_) => Ok(()),
-        Ok(_) => Err(Error::input(format!("not a directory: {}", ralph_dir.display())).hint(
-            "ralph keeps its settings, journal and logs in a directory of that name; move what is \
-             there away, or rename it",
-        )),
+    if ralph_dir.is_dir() || ralph_dir.symlink_metadata().is_err() {
+        return Ok(());
     }
+    Err(Error::input(format!("not a directory: {}", ralph_dir.display())).hint(
+        "ralph keeps its settings, journal and logs in a directory of that name; move what is \
+         there away, or rename it",
+    ))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -210,18 +210,9 @@ impl Ledger {
         ledger
     }
 
-    /// Adds stories that are only in `other`.
-    #[must_use]
-    pub fn merged_with(mut self, other: &Ledger) -> Ledger {
-        self.merge(other.stories.iter());
-        self
-    }
-
     fn merge<'a>(&mut self, stories: impl Iterator<Item = (&'a String, &'a Value)>) {
         for (id, story) in stories {
-            if !self.stories.contains_key(id) {
-                self.stories.insert(id.clone(), story.clone());
-            }
+            self.stories.entry(id.as_str()).or_insert_with(|| story.clone());
         }
     }
 

@@ -36,9 +36,13 @@ pub fn briefing(review: &LedgerReview, name: &str) -> Vec<Feedback> {
              those that do not back to false.",
             story_list(&review.doubtful, 0)
         );
-        feedback.push(Feedback { action: FailAction::Append, message });
+        feedback.push(appended(message));
     }
     feedback
+}
+
+fn appended(message: String) -> Feedback {
+    Feedback { action: FailAction::Append, message }
 }
 
 fn findings_feedback(review: &LedgerReview, name: &str) -> Vec<Feedback> {
@@ -57,7 +61,7 @@ fn findings_feedback(review: &LedgerReview, name: &str) -> Vec<Feedback> {
             message.push_str(&format!("; every story that is gone is in {file}, as it was"));
         }
     }
-    vec![Feedback { action: FailAction::Append, message }]
+    vec![appended(message)]
 }
 
 /// Stories that must be restored but do not fit into the prompt.
@@ -149,7 +153,7 @@ pub fn initial_verdict(review: &LedgerReview, checks_passed: bool, name: &str) -
         );
         return TaskVerdict::Veto {
             reason: format!("every story of {name} passes, but a check failed"),
-            feedback: vec![Feedback { action: FailAction::Append, message }],
+            feedback: vec![appended(message)],
         };
     }
     without_doubtful_marks(review, final_verdict(review, false, true, name))
@@ -179,23 +183,22 @@ pub fn final_verdict(
     checks_passed: bool,
     name: &str,
 ) -> TaskVerdict {
-    let feedback = |message| vec![Feedback { action: FailAction::Append, message }];
     if !checks_passed {
         // The guardrails report the failure; this adds stories marked in spite of it.
-        let feedback_items = match review.unverified.as_slice() {
+        let feedback = match review.unverified.as_slice() {
             [] => Vec::new(),
             ids => {
                 let (ids, were, it) = match ids {
                     [id] => (id.clone(), "was", "it"),
                     ids => (story_list(ids, 0), "were", "them"),
                 };
-                feedback(format!(
+                vec![appended(format!(
                     "{ids} {were} marked as passing in {name} while a check fails. Make the check \
                      pass, or set \"passes\" of {it} back to false."
-                ))
+                ))]
             }
         };
-        return TaskVerdict::Veto { reason: "a check failed".to_owned(), feedback: feedback_items };
+        return TaskVerdict::Veto { reason: "a check failed".to_owned(), feedback };
     }
     let vetoes: Vec<String> = review
         .findings
@@ -229,7 +232,7 @@ pub fn final_verdict(
                 "Work on the next one; say that all is complete only when every story passes."
             };
             let message = format!("You said that the work is complete, but {reason}. {advice}");
-            TaskVerdict::Veto { reason, feedback: feedback(message) }
+            TaskVerdict::Veto { reason, feedback: vec![appended(message)] }
         }
         _ => TaskVerdict::Stands,
     }

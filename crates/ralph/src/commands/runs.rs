@@ -88,17 +88,13 @@ pub fn replay(
 ) -> Result<u8, Error> {
     let (_, dir) = locate_run(own, args.run.as_deref())?;
     let mut entries = read_journal(&dir)?;
-    let capable = Capabilities::for_stdio();
-    let style = match args.output {
-        OutputMode::Human => Style {
-            emoji: capable.emoji,
-            color: capable.color,
-            color_errors: capable.color_errors,
-            verbose: args.verbose,
-            ..Style::default()
-        },
-        _ => Style { verbose: args.verbose, ..Style::default() },
-    };
+    let mut style = Style { verbose: args.verbose, ..Style::default() };
+    if args.output == OutputMode::Human {
+        let capable = Capabilities::for_stdio();
+        style.emoji = capable.emoji;
+        style.color = capable.color;
+        style.color_errors = capable.color_errors;
+    }
     let mut reporter = crate::launch::reporter(args.output, style, Backpressure::WaitForReader);
     let mut ended = false;
     let watched =

@@ -386,14 +386,9 @@ fn next_free_id(list: &TaskList) -> String {
     format!("US-{:03}", numbers.max().unwrap_or(0).saturating_add(1))
 }
 
+/// Whole numbers without a fraction.
 fn number(number: f64) -> Value {
-    if number.fract() == 0.0 && number.abs() < 1e15 {
-        #[expect(clippy::cast_possible_truncation, reason = "it is whole, and small enough")]
-        let integer = number as i64;
-        json!(integer)
-    } else {
-        json!(number)
-    }
+    serde_json::from_str(&number.to_string()).unwrap_or_else(|_| json!(number))
 }
 
 fn set(documents: &Documents, args: &SetArgs, format: TasksFormat) -> Result<u8, Error> {

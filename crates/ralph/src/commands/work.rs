@@ -90,7 +90,7 @@ pub fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
     let default = || Ok(CompletionRule::Promise(COMPLETION_PROMISE.to_owned()));
     let completion = rules::completion_rule(&args.completion, default)?;
     let spec = plan.spec(prompt, completion)?;
-    if let Some(snapshots) = state.snapshots().filter(|_| !args.common.dry_run && is_new) {
+    if let Some(snapshots) = state.paths.ledger_dir().filter(|_| !args.common.dry_run && is_new) {
         ledger_store::prune(snapshots, plan.settings.settings.runs.keep as usize);
     }
     let (tasks, variables) = (Some(state.into_spec()), Some(Variables::RunFigures));
@@ -162,10 +162,6 @@ impl ListState {
         self.memory.warnings(&self.documents, self.is_clean, is_checked)
     }
 
-    fn snapshots(&self) -> Option<&Path> {
-        self.paths.ledger_dir()
-    }
-
     /// True if every story passes and nothing is in doubt.
     fn needs_no_agent(&self) -> bool {
         self.complete && self.is_clean && self.memory.changes.unverified.is_empty()
@@ -173,7 +169,7 @@ impl ListState {
 
     fn print_nothing_to_do(&self) -> Result<u8, Error> {
         let ListState { name, paths, list, memory, accepted, .. } = self;
-        if let Some(err) = self.snapshots().and_then(ledger_store::unwritable_reason) {
+        if let Some(err) = self.paths.ledger_dir().and_then(ledger_store::unwritable_reason) {
             crate::cli::warn(&format!(
                 "what runs remember of {name} cannot be kept ({err}): a story that an agent has dropped is not missed"
             ));
@@ -191,7 +187,7 @@ impl ListState {
     fn into_spec(self) -> TasksSpec {
         TasksSpec {
             path: self.documents.path(TASKS),
-            snapshots: self.snapshots().map(Path::to_owned),
+            snapshots: self.paths.ledger_dir().map(Path::to_owned),
             name: self.name,
             list: self.list,
             ledger: self.memory.ledger,

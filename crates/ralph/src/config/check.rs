@@ -210,8 +210,7 @@ fn unknown_key(parent: &str, key: &str, schema: &Value) -> String {
 
 /// A similar sibling, or a key of this name elsewhere.
 fn nearest_key(parent: &str, key: &str, siblings: &Value) -> Option<String> {
-    let sibling = nearest_name(key, keys(siblings).map(|key| key.name));
-    if let Some((name, _)) = sibling {
+    if let Some(name) = nearest_name(key, keys(siblings).map(|key| key.name)) {
         return Some(join(parent, name));
     }
     let mut all = Vec::new();

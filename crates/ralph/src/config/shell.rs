@@ -55,8 +55,6 @@ pub fn parse(
     Ok((assignments, warnings))
 }
 
-const NOT_EXECUTED_HINT: &str =
-    "lines are NAME=value; the file is read as data, and nothing in it is run";
 const QUOTE_HINT: &str = "if it is part of the value, put the value in 'single quotes'";
 
 struct LoopFileParser<'t, 'k> {
@@ -93,12 +91,8 @@ impl<'t> LoopFileParser<'t, '_> {
         self.take_while(is_part_of_name)
     }
 
-    fn problem<T>(
-        &self,
-        message: impl Into<String>,
-        hint: &'static str,
-    ) -> Result<T, LoopFileProblem> {
-        Err(LoopFileProblem { line: self.line, message: message.into(), hint })
+    fn problem<T>(&self, message: impl Into<String>) -> Result<T, LoopFileProblem> {
+        Err(LoopFileProblem { line: self.line, message: message.into(), hint: QUOTE_HINT })
     }
 
     fn skip_to_statement(&mut self) -> bool {
@@ -139,17 +133,13 @@ impl<'t> LoopFileParser<'t, '_> {
                 self.next();
             }
             let message = format!("not an assignment: {}", shown.trim_end());
-            return self.problem(message, NOT_EXECUTED_HINT);
+            let hint = "lines are NAME=value; the file is read as data, and nothing in it is run";
+            return Err(LoopFileProblem { line: self.line, message, hint });
         }
         self.next();
         let line = self.line;
-        let value = self.word()?;
-        self.assignments.push(EnvAssignment {
-            name: name.to_owned(),
-            value,
-            line,
-            exported: false,
-        });
+        let (name, value) = (name.to_owned(), self.word()?);
+        self.assignments.push(EnvAssignment { name, value, line, exported: false });
         self.take_while(is_blank);
         Ok(())
     }
@@ -172,7 +162,7 @@ impl<'t> LoopFileParser<'t, '_> {
                 (Some('`'), _) => return self.execution_error("`…`"),
                 (Some('\\'), _) => match (self.next(), quote) {
                     (None, Some(line)) => return Err(unclosed_quote_error(line, '"')),
-                    (None, None) => return self.problem("a \\ at the end of the file", QUOTE_HINT),
+                    (None, None) => return self.problem("a \\ at the end of the file"),
                     (Some('\n'), _) => {}
                     (Some(c), Some(_)) if !"$`\"\\".contains(c) => word.extend(['\\', c]),
                     (Some(c), _) => word.push(c),
@@ -186,7 +176,7 @@ impl<'t> LoopFileParser<'t, '_> {
                 }
                 (Some(c @ ('|' | '&' | '<' | '>' | '(' | ')')), None) => {
                     let message = format!("`{c}` means something to a shell, and here is none");
-                    return self.problem(message, QUOTE_HINT);
+                    return self.problem(message);
                 }
                 (Some(c), _) => {
                     word.push(c);
@@ -213,10 +203,7 @@ impl<'t> LoopFileParser<'t, '_> {
     }
 
     fn execution_error<T>(&self, construct: &str) -> Result<T, LoopFileProblem> {
-        self.problem(
-            format!("{construct} would run a command, and nothing here is run"),
-            QUOTE_HINT,
-        )
+        self.problem(format!("{construct} would run a command, and nothing here is run"))
     }
 
     /// After the `$`.
@@ -225,9 +212,9 @@ impl<'t> LoopFileParser<'t, '_> {
             Some('(') => return self.execution_error("$(…)"),
             Some('{') => return self.braced(word),
             Some(c) if c.is_ascii_digit() || "?!#*@-$".contains(c) => {
-                return self.problem(format!("${c} is known to a running shell only"), QUOTE_HINT);
+                return self.problem(format!("${c} is known to a running shell only"));
             }
-            Some('\'') => return self.problem("$'…' is not known here", QUOTE_HINT),
+            Some('\'') => return self.problem("$'…' is not known here"),
             _ => {}
         }
         match self.name() {
@@ -257,7 +244,8 @@ impl<'t> LoopFileParser<'t, '_> {
             }
             _ => {
                 let message = format!("${{{name}{operator}…}} is not known here");
-                return self.problem(message, "known are ${NAME} and ${NAME:-text}");
+                let hint = "known are ${NAME} and ${NAME:-text}";
+                return Err(LoopFileProblem { line: self.line, message, hint });
             }
         };
         let value = self.value(name).filter(|value| operator != ":-" || !value.is_empty());

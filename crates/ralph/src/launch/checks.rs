@@ -17,9 +17,9 @@ pub(super) fn check_budgets_enforceable(spec: &RunSpec) -> Result<(), Error> {
         agent if !agent.stream => Some((" in plain mode", "leave streamAgentOutput on")),
         _ => None,
     };
-    let (key, unit) = if cost && (mute.is_some() || !adapter.reports_cost()) {
+    let (key, unit) = if cost && (mute.is_some() || !adapter.profile().cost_is_verified) {
         ("costUsd", "costs")
-    } else if tokens && (mute.is_some() || !adapter.reports_tokens()) {
+    } else if tokens && (mute.is_some() || !adapter.profile().tokens.is_some()) {
         ("tokens", "tokens")
     } else {
         return Ok(());
@@ -31,7 +31,7 @@ pub(super) fn check_budgets_enforceable(spec: &RunSpec) -> Result<(), Error> {
     ));
     let has_tokens = run.tokens.or(iteration.tokens).is_some();
     let has_duration = run.duration_ms.or(iteration.duration_ms).is_some();
-    let can_count = mute.is_none() && key == "costUsd" && adapter.reports_tokens();
+    let can_count = mute.is_none() && key == "costUsd" && adapter.profile().tokens.is_some();
     let others: Vec<&str> = [("tokens", can_count && !has_tokens), ("duration", !has_duration)]
         .into_iter()
         .filter_map(|(key, is_advice)| is_advice.then_some(key))

@@ -137,7 +137,7 @@ fn startup_events(spec: &RunSpec, loaded: &LoadedSettings) -> Vec<Event<'static>
         && !spec.agent.sandboxed
         && spec.agent.args.is_none()
         && adapter.name() != "text"
-        && !adapter.sandboxes_itself()
+        && !adapter.profile().extras.sandboxes_itself
     {
         events.push(warning(format!(
             "{} runs with its own approval prompts switched off and without a sandbox{}",
