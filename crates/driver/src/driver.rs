@@ -19,7 +19,7 @@ mod stall_check;
 mod tasks;
 mod terminal;
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::ffi::OsString;
 
 use ralph_engine::machine::{Action, Input, LoopMachine, Now};
@@ -84,7 +84,6 @@ pub fn run<W: World>(
         journal_failed: false,
         raw_log_failed: false,
         end_recorded: false,
-        warnings_given: HashSet::new(),
         finish: None,
         notifiers: Vec::new(),
         gate: spec.tasks.as_ref().map(|tasks| TaskGate::new(tasks, spec)),
@@ -127,7 +126,6 @@ struct Driver<'s, W> {
     journal_failed: bool,
     raw_log_failed: bool,
     end_recorded: bool,
-    warnings_given: HashSet<String>,
     finish: Option<RunEnd>,
     notifiers: Vec<notify::NotifyProcess>,
     gate: Option<TaskGate>,

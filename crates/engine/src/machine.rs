@@ -23,7 +23,7 @@ use super::stall::StallWatch;
 use iteration::Iteration;
 use job::{AgentRun, Job, JobEnd};
 use ralph_events::event::{Class, Event, Feedback, Outcome, Stamp, WaitReason};
-use ralph_events::run_state::{OpenIteration, Pending, RateLimits, ResumePoint, RunState, Totals};
+use ralph_events::run_state::{OpenIteration, Pending, RateLimits, RunState, Totals};
 use ralph_events::spending::Spending;
 use state::{Continuation, PromptFeedback, Retries, RunClock, RunTotals, Steering, StopMode};
 
@@ -104,21 +104,9 @@ impl LoopMachine {
     /// enough to finish it.
     pub fn resumed(rules: Rules, state: RunState) -> Self {
         let RunState { resume, totals, clock, end, .. } = state.closed();
-        let ResumePoint {
-            iterations,
-            open,
-            pending,
-            failures,
-            any_succeeded,
-            limits,
-            feedback,
-            last_feedback,
-            commit_message,
-            scm_failed,
-            ..
-        } = resume;
         let Totals { spending, tools, tool_errors, .. } = totals;
-        let pending = match (pending, open) {
+        let open = resume.open;
+        let pending = match (resume.pending, open) {
             (Pending::Ended(_) | Pending::Unchecked(_) | Pending::Checked { .. }, None) => {
                 Pending::Nothing
             }
@@ -130,23 +118,29 @@ impl LoopMachine {
         };
         let reopened = open.filter(|_| !matches!(pending, Pending::Nothing | Pending::Complete));
         let counts = open.is_none_or(|_| reopened.is_some()) && !resume.stall_checked;
-        let stall = StallWatch::resumed(rules.stall, resume.stall, &last_feedback, counts);
+        let stall = StallWatch::resumed(rules.stall, resume.stall, &resume.last_feedback, counts);
         // A resume after giving up means that the user has fixed the cause. More time, money or iterations fix nothing.
         let gave_up = matches!(
             end.map(|end| end.outcome),
             Some(Outcome::AgentFailed | Outcome::CredentialsRefused | Outcome::Stalled)
         );
         let (failures, limits) =
-            if gave_up { (0, RateLimits::default()) } else { (failures, limits) };
+            if gave_up { (0, RateLimits::default()) } else { (resume.failures, resume.limits) };
         LoopMachine {
             iteration: match reopened {
-                Some(open) => Iteration::reopened(open, commit_message.is_some()),
-                None => Iteration::ended(iterations),
+                Some(open) => Iteration::reopened(open, resume.commit_message.is_some()),
+                None => Iteration::ended(resume.iterations),
             },
             resume: Continuation { cut_off: open, pending },
-            retries: Retries { failures, any_succeeded, limits },
-            feedback: PromptFeedback::carried(feedback),
-            totals: RunTotals { spending, tools, tool_errors, scm_failed, ..RunTotals::default() },
+            retries: Retries { failures, any_succeeded: resume.any_succeeded, limits },
+            feedback: PromptFeedback::carried(resume.feedback),
+            totals: RunTotals {
+                spending,
+                tools,
+                tool_errors,
+                scm_failed: resume.scm_failed,
+                ..RunTotals::default()
+            },
             clock: RunClock { started: 0, active_before_ms: clock.active_ms },
             stall,
             ..LoopMachine::new(rules)

@@ -78,7 +78,7 @@ fn send_missed_notifications(
     args: &LoopArgs,
 ) -> Result<(), Error> {
     let runs = runs::list(&project.runs_dir()).unwrap_or_default();
-    if !runs.iter().any(|run| run.has_pending_notification()) {
+    if !runs.iter().any(runs::RunDir::has_pending_notification) {
         return Ok(());
     }
     let settings = launch::load_settings(origin, args, Vec::new(), Vec::new());

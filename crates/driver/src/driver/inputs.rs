@@ -65,8 +65,7 @@ impl<W: World> Driver<'_, W> {
                 // Reported when the agent has ended.
                 return;
             }
-            let message = format!("the agent's raw output is not kept any more: {err}").into();
-            self.recorder.record(&Event::Warning { message });
+            self.recorder.warn(format!("the agent's raw output is not kept any more: {err}"));
         }
     }
 
