@@ -28,11 +28,11 @@ use ralph_events::env_names;
 use ralph_events::event::{EndCause, Event, Outcome};
 use ralph_events::run_state::RunState;
 use ralph_events::text;
-use ralph_process::Occurrence;
+use ralph_process::{ChildId, Occurrence};
 use ralph_report::{Redraw, Reporter};
 
 use super::agent_process::AgentProcess;
-use super::guardrail::GuardrailProcess;
+use super::guardrail::GuardrailRun;
 use super::pty_agent::PtyScreen;
 use super::recorder::Recorder;
 use super::run_spec::{GuardrailSpec, PromptSource, RunSpec};
@@ -100,7 +100,7 @@ pub fn run<W: World>(
 enum ActiveTask {
     None,
     Agent(Box<AgentProcess>),
-    Guardrail(GuardrailProcess),
+    Guardrail(ChildId, GuardrailRun),
     Scm(ScmProcess),
     /// Waits until then for another git to release its lock.
     ScmRetry(ScmProcess, u64),
@@ -301,10 +301,10 @@ impl<W: World> Driver<'_, W> {
             Action::RunFinalChecks(checks) => self.run_final_checks(checks),
             Action::RunGuardrail(index) => self.run_guardrail(index),
             Action::EndGuardrail { timed_out } => {
-                if let ActiveTask::Guardrail(task) = &mut self.task {
-                    task.timed_out = timed_out;
-                    task.cut_off = !timed_out;
-                    self.world.end(task.child, false);
+                if let ActiveTask::Guardrail(child, run) = &mut self.task {
+                    run.timed_out = timed_out;
+                    run.cut_off = !timed_out;
+                    self.world.end(*child, false);
                 }
             }
             Action::CheckScmStatus => self.start_scm_status(),
