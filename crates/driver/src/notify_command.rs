@@ -62,8 +62,8 @@ pub fn send_missed(
     mut say: impl FnMut(&str),
 ) -> Result<(), Error> {
     let runs = runs::list(&project.runs_dir()).unwrap_or_default();
-    let is_untold = |run: &RunDir| run.untold_end().is_some() && !run.is_running();
-    for run in runs.into_iter().filter(is_untold) {
+    let is_pending = |run: &RunDir| run.has_pending_notification() && !run.is_running();
+    for run in runs.into_iter().filter(is_pending) {
         let Some(command) = saved_command(&run).or_else(|| command.map(str::to_owned)) else {
             continue;
         };
@@ -91,7 +91,11 @@ fn send(project: &Project, run: RunDir, command: &str) -> io::Result<Option<Stri
     // While this is open, no other process can send it or resume the run.
     let mut files = RunFiles::reopen_if_free(run)?;
     let dir = files.dir.clone();
-    let Some(Entry { at, event }) = dir.untold_end() else { return Ok(None) };
+    let is_end = |entry: &Entry<'_>| matches!(entry.event, Event::RunEnded { .. });
+    let end = dir.read_journal()?.filter(is_end).last();
+    let Some(Entry { at, event }) = end.filter(|_| dir.has_pending_notification()) else {
+        return Ok(None);
+    };
     let mut facts = Summary::of(&RunState::read(dir.read_journal()?), None);
     (facts.info.run, facts.end.notify_pending) = (dir.id.clone(), false);
     let root = project.root();

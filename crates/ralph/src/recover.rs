@@ -113,7 +113,7 @@ fn send_missed_notifications(
     notify_command: impl FnOnce() -> Option<String>,
 ) -> Result<(), Error> {
     let runs = runs::list(&project.runs_dir()).unwrap_or_default();
-    if !runs.iter().any(|run| run.untold_end().is_some()) {
+    if !runs.iter().any(runs::RunDir::has_pending_notification) {
         return Ok(());
     }
     notify_command::send_missed(project, notify_command().as_deref(), super::cli::warn)

@@ -201,7 +201,7 @@ struct RunJsonRow<'a> {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape that serde asks for")]
-fn is_zero(value: &u64) -> bool {
+pub(super) fn is_zero(value: &u64) -> bool {
     *value == 0
 }
 
