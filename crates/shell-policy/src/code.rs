@@ -5,7 +5,8 @@
 
 use super::awk;
 use super::data::DATA;
-use super::rules::{Hit, flag_values};
+use super::find::report_deletes;
+use super::rules::flag_values;
 use super::shell::{Octal, decode, parse};
 use super::value::{Argument, KnownOutput, TextOrigin, UNKNOWN};
 use super::walk::ShellWalker;
@@ -243,11 +244,7 @@ fn scan_source(walk: &mut ShellWalker<'_>, argv: &[Argument], code: &str) {
             0 => vec![Argument::known(UNKNOWN)],
             _ => texts.iter().map(|literal| expand_home(walk, &literal.text)).collect(),
         };
-        let hits: Vec<Hit> = {
-            let command_context = walk.command_context(None);
-            paths.iter().filter_map(|path| command_context.check_delete(path)).collect()
-        };
-        walk.report_all(argv, hits);
+        report_deletes(walk, argv, &paths);
     }
     let writes = has(&[
         "'w", "\"w", "'a'", "\"a\"", "write", "copyfile", "rename", "unlink", "remove(", "copy(",

@@ -33,13 +33,7 @@ pub(super) fn check_sed(walk: &mut ShellWalker<'_>, argv: &[Argument], files: Ve
                     "e makes sed run what it puts together",
                     "let sed print, look at it, and run that",
                 ),
-                SedEffect::WritesFile(file) => {
-                    if let Some(hit) =
-                        walk.command_context(None).check_write(&Argument::known(file))
-                    {
-                        walk.report(argv, hit);
-                    }
-                }
+                SedEffect::WritesFile(file) => walk.report_write(argv, &Argument::known(file)),
             }
         }
     }

@@ -294,9 +294,7 @@ fn written_paths(command: &CommandInvocation<'_>) -> Vec<Argument> {
             paths.extend(operands().into_iter().take(1));
             paths
         }
-        "docker" | "podman" | "nerdctl" | "kubectl" | "oc"
-            if command.operands().first().is_some_and(|sub| sub.text == "cp") =>
-        {
+        "docker" | "podman" | "nerdctl" | "kubectl" | "oc" if command.subcommand() == "cp" => {
             operands().pop().into_iter().filter(|arg| !is_remote(&arg.text)).collect()
         }
         "git" => {

@@ -14,7 +14,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
     if command.name != "git" {
         return;
     }
-    let pushes = command.operands().first().is_some_and(|sub| sub.text == "push");
+    let pushes = command.subcommand() == "push";
     for setting in command.values(&["-c", "--config-env"]) {
         let lower = setting.text.to_ascii_lowercase();
         let key = lower.split('=').next().unwrap_or_default();
