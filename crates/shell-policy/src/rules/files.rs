@@ -68,14 +68,8 @@ fn check_remove(command: &CommandInvocation<'_>, hits: &mut Hits) {
 }
 
 fn is_severe(scope: DeleteScope) -> bool {
-    matches!(
-        scope,
-        DeleteScope::Machine
-            | DeleteScope::Home
-            | DeleteScope::Project
-            | DeleteScope::History
-            | DeleteScope::RalphState
-    )
+    use DeleteScope::{History, Home, Machine, Project, RalphState};
+    matches!(scope, Machine | Home | Project | History | RalphState)
 }
 
 /// Judges a move like a deletion of the source.

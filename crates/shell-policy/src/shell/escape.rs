@@ -71,6 +71,17 @@ pub(crate) fn decode(text: &str, octal: Octal) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
+/// The position of a mark that no backslash precedes.
+pub(crate) fn find_unescaped(text: &str, mark: &str) -> Option<usize> {
+    let mut escaped = false;
+    text.char_indices().map(|(at, _)| at).find(|at| {
+        let rest = text.get(*at..).unwrap_or_default();
+        let found = !escaped && rest.starts_with(mark);
+        escaped = !escaped && rest.starts_with('\\');
+        found
+    })
+}
+
 fn push(out: &mut Vec<u8>, c: char) {
     out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
 }

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::ast::{ParameterOp, Program, Word, WordPart};
-use super::escape::{Octal, decode};
+use super::escape::{Octal, decode, find_unescaped};
 use super::parser::{ParseFailed, ShellParser};
 
 /// Joins adjacent text of the same kind.
@@ -313,21 +313,13 @@ impl ShellParser<'_> {
 
     fn ansi_quoted(&mut self) -> Result<String, ParseFailed> {
         let rest = self.rest();
-        let mut escaped = false;
-        for (at, byte) in rest.bytes().enumerate() {
-            match byte {
-                _ if escaped => escaped = false,
-                b'\\' => escaped = true,
-                b'\'' => {
-                    self.position += at + 1;
-                    let text = decode(rest.get(..at).unwrap_or_default(), Octal::Bare);
-                    // The shell ends the text at a NUL.
-                    return Ok(text.split('\0').next().unwrap_or_default().to_owned());
-                }
-                _ => {}
-            }
-        }
-        self.error("a quote is not closed")
+        let Some(end) = find_unescaped(rest, "'") else {
+            return self.error("a quote is not closed");
+        };
+        self.position += end + 1;
+        let text = decode(rest.get(..end).unwrap_or_default(), Octal::Bare);
+        // The shell ends the text at a NUL.
+        Ok(text.split('\0').next().unwrap_or_default().to_owned())
     }
 
     pub(super) fn arithmetic_expression(&mut self) -> Result<Option<Vec<WordPart>>, ParseFailed> {
