@@ -389,7 +389,8 @@ fn agent_environment(request: &SandboxRequest<'_>) -> Vec<(OsString, OsString)> 
 /// Package caches and scratch directories, shared by all projects.
 pub fn shared_writable_dirs() -> Vec<PathBuf> {
     let home = std::env::var_os("HOME").map(PathBuf::from);
-    let caches = home.iter().flat_map(|home| home::CACHE_DIRS.iter().map(|cache| home.join(cache)));
+    let caches =
+        home.iter().flat_map(|home| places::PLACES.cache_dirs.iter().map(|cache| home.join(cache)));
     caches.chain(scratch::sandboxes().ok()).collect()
 }
 

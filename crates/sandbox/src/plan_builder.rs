@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 
-use super::places::HOME_SECRETS;
+use super::places::PLACES;
 use super::plan::{Disk, ExpectedEntry, Mount, PathGuard, PathInfo, PlanInputs};
 use ralph_process::trust::AgentWritable;
 
@@ -111,7 +111,7 @@ impl PlanBuilder<'_> {
         below.is_some_and(|below| {
             let is_about =
                 |secret: &&str| below.starts_with(secret) || Path::new(secret).starts_with(below);
-            HOME_SECRETS.iter().any(is_about)
+            PLACES.home_secrets.iter().any(is_about)
         })
     }
 
