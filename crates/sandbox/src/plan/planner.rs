@@ -149,12 +149,8 @@ fn build_plan_with(
     let PlanBuilder { mounts, mut replaceable, notes, .. } = builder;
     // Mounts protect these from being replaced.
     replaceable.retain(|source| {
-        mounts.iter().any(|mount| match mount {
-            Mount::ReadOnly { from, at } | Mount::Writable { from, at } => {
-                from == source && !(from == at && at.starts_with(&inputs.project))
-            }
-            Mount::EmptyDir { .. } | Mount::EmptyFile { .. } => false,
-        })
+        let is_inside = |at: &Path| at == source && at.starts_with(&inputs.project);
+        mounts.iter().any(|mount| mount.source() == Some(source) && !is_inside(mount.at()))
     });
     let network = inputs.network.clone();
     let kernel = if inputs.user.0 == 0 { kernel(disk) } else { Vec::new() };
