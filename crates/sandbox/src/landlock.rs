@@ -81,35 +81,30 @@ pub fn exec_main(args: &[OsString]) -> u8 {
     let [rules_file, program, args @ ..] = args else {
         return init_process::print_failure("it is called by ralph itself, to set up a sandbox");
     };
+    match confine(Path::new(rules_file)) {
+        Ok(()) => init_process::exec_inside(program, args),
+        Err(message) => init_process::print_failure(&message),
+    }
+}
+
+fn confine(rules_file: &Path) -> Result<(), String> {
     let rules = std::fs::read(rules_file)
-        .and_then(|bytes| serde_json::from_slice::<LandlockRules>(&bytes).map_err(io::Error::from));
-    let rules = match rules {
-        Ok(rules) => rules,
-        Err(err) => {
-            return init_process::print_failure(&format!("its orders cannot be read: {err}"));
-        }
-    };
+        .and_then(|bytes| serde_json::from_slice::<LandlockRules>(&bytes).map_err(io::Error::from))
+        .map_err(|err| format!("its orders cannot be read: {err}"))?;
     if rules.walls.descriptors {
         init_process::close_all();
     }
-    if rules.walls.capabilities
-        && let Err(err) = drop_capabilities()
-    {
-        return init_process::print_failure(&format!("cannot drop capabilities: {err}"));
+    if rules.walls.capabilities {
+        drop_capabilities().map_err(|err| format!("cannot drop capabilities: {err}"))?;
     }
-    if let Err(err) = mounts::open_unlinked(&rules.project, OFlags::PATH) {
-        return init_process::print_failure(&format!("{}: {err}", rules.project.display()));
+    mounts::open_unlinked(&rules.project, OFlags::PATH)
+        .map_err(|err| format!("{}: {err}", rules.project.display()))?;
+    restrict(&rules).map_err(|err| format!("Landlock: {err}"))?;
+    if rules.walls.calls {
+        seccomp::install(&seccomp::without_namespaces(rules.ports.is_none()))
+            .map_err(|err| format!("system calls cannot be filtered: {err}"))?;
     }
-    if let Err(err) = restrict(&rules) {
-        return init_process::print_failure(&format!("Landlock: {err}"));
-    }
-    let open = rules.ports.is_none();
-    if rules.walls.calls
-        && let Err(err) = seccomp::install(&seccomp::without_namespaces(open))
-    {
-        return init_process::print_failure(&format!("system calls cannot be filtered: {err}"));
-    }
-    init_process::exec_inside(program, args)
+    Ok(())
 }
 
 fn restrict(rules: &LandlockRules) -> Result<(), RulesetError> {

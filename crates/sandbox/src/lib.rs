@@ -270,9 +270,14 @@ pub trait Sandbox: fmt::Debug {
         let _ = system;
     }
     /// The refusals since the last call.
-    fn refusals(&mut self) -> Vec<Refusal>;
+    fn refusals(&mut self) -> Vec<Refusal> {
+        Vec::new()
+    }
+
     /// Readable when there are refusals. Can be taken once.
-    fn take_wake_pipe(&mut self) -> Option<PipeReader>;
+    fn take_wake_pipe(&mut self) -> Option<PipeReader> {
+        None
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
