@@ -276,11 +276,11 @@ impl Sandbox for DockerSandbox {
         Backend::Docker
     }
 
-    fn limits(&self) -> Vec<String> {
+    fn limits(&self) -> Vec<&'static str> {
         vec![
-            "the network is what Docker's own policy says".to_owned(),
-            "what git and Claude Code execute in the project can be changed".to_owned(),
-            "the journal in .ralph/runs can be changed".to_owned(),
+            "the network is what Docker's own policy says",
+            "what git and Claude Code execute in the project can be changed",
+            "the journal in .ralph/runs can be changed",
         ]
     }
 

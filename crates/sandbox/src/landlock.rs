@@ -342,31 +342,27 @@ impl Sandbox for LandlockSandbox {
         self.plan.writable(self.scratch.path())
     }
 
-    fn limits(&self) -> Vec<String> {
+    fn limits(&self) -> Vec<&'static str> {
         let mut limits = vec![
-            "the kernel is shared: a hole in it is a way out".to_owned(),
-            "what git and Claude Code execute in the project can be changed, and is put back after each step"
-                .to_owned(),
-            "the journal in .ralph/runs can be changed".to_owned(),
-            "names, sizes and times of files outside can be seen, and so can other processes".to_owned(),
-            "modes, times and attributes of files outside can be changed".to_owned(),
-            "package caches and the agent's own credentials can be changed".to_owned(),
-            "no terminal can be made inside: those of the user could be used as well".to_owned(),
+            "the kernel is shared: a hole in it is a way out",
+            "what git and Claude Code execute in the project can be changed, and is put back after each step",
+            "the journal in .ralph/runs can be changed",
+            "names, sizes and times of files outside can be seen, and so can other processes",
+            "modes, times and attributes of files outside can be changed",
+            "package caches and the agent's own credentials can be changed",
+            "no terminal can be made inside: those of the user could be used as well",
         ];
         match &self.plan.network {
-            NetworkMode::Full => limits.push("the network is open".to_owned()),
-            _ if self.version < ABI_NETWORK => limits.push(
-                "connections are not confined: this kernel cannot (it needs Linux 6.7)".to_owned(),
-            ),
+            NetworkMode::Full => limits.push("the network is open"),
+            _ if self.version < ABI_NETWORK => {
+                limits.push("connections are not confined: this kernel cannot (it needs Linux 6.7)")
+            }
             NetworkMode::Proxy { ports } => {
-                limits.push(
-                    "a host that listens on the port of the proxy can be reached without it"
-                        .to_owned(),
-                );
+                limits
+                    .push("a host that listens on the port of the proxy can be reached without it");
                 if !ports.is_empty() {
                     limits.push(
-                        "ports of this machine that allowedDomains names can be reached at every address"
-                            .to_owned(),
+                        "ports of this machine that allowedDomains names can be reached at every address",
                     );
                 }
             }
@@ -374,15 +370,13 @@ impl Sandbox for LandlockSandbox {
         }
         if self.plan.network != NetworkMode::Full {
             limits.push(
-                "servers that the agent starts can be reached from the network, as far as a firewall lets them"
-                    .to_owned(),
+                "servers that the agent starts can be reached from the network, as far as a firewall lets them",
             );
         }
         if self.version < ABI_SCOPES {
             limits.push(
                 "other processes can be signalled: this kernel cannot keep it from that \
-                         (it needs Linux 6.12)"
-                    .to_owned(),
+                         (it needs Linux 6.12)",
             );
         }
         limits

@@ -245,7 +245,7 @@ impl fmt::Display for SandboxTrace {
 pub trait Sandbox: fmt::Debug {
     fn backend(&self) -> Backend;
     /// Limits of the backend, for the user.
-    fn limits(&self) -> Vec<String>;
+    fn limits(&self) -> Vec<&'static str>;
     /// Warnings about this project or machine.
     fn notes(&self) -> Vec<String>;
     /// The names of secret variables that the agent does not get.

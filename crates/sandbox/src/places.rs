@@ -40,6 +40,19 @@ pub(super) struct Places {
     pub(super) protected_dirs: BTreeMap<&'static str, Vec<&'static str>>,
     /// Like `protected_dirs`: single files, and whole directories.
     pub(super) protected_paths: Vec<&'static str>,
+    /// Groups that `sandbox.allowedDomains` can name.
+    pub(super) host_groups: Vec<HostGroup>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HostGroup {
+    pub(super) name: &'static str,
+    pub(super) hosts: Vec<&'static str>,
+    /// Off by default, because an agent could send data to any account there. Registries accept
+    /// uploads, too, but loops need packages.
+    #[serde(default)]
+    pub(super) optional: bool,
 }
 
 /// Created and written by ralph during a run.

@@ -215,7 +215,8 @@ fn check(project: &Project) -> Result<u8, Error> {
                     format!("kept from the agent: {withheld}; sandbox.env passes one on");
                 let withheld = (!sandbox.withheld().is_empty()).then_some(withheld);
                 let notes = sandbox.notes().into_iter();
-                for line in notes.chain(sandbox.limits()).chain(withheld) {
+                let limits = sandbox.limits().into_iter().map(str::to_owned);
+                for line in notes.chain(limits).chain(withheld) {
                     out.push_str(&format!("                  - {line}\n"));
                 }
             }
