@@ -177,8 +177,7 @@ impl LineParser for CopilotParser {
             "tool.execution_complete" => self.tool_ended(line.data, subagent, emit),
             "model.call_failure" => self.status = data.member("statusCode").as_count(),
             "assistant.turn_retry" => {
-                let reason = data.member("reason").as_text().map(RawText::text);
-                let reason = reason.unwrap_or("unknown".into()).replace('_', " ");
+                let reason = data.member("reason").text_or("unknown").replace('_', " ");
                 let text = match std::mem::take(&mut self.status) {
                     0 => format!("a call of the API failed ({reason}), trying again"),
                     status => format!("API error {status} ({reason}), trying again"),
