@@ -13,7 +13,7 @@ use super::{
     Adapter, AgentInvocation, AgentRequest, Emit, OutputReader, PREVIEW_CHARS, PromptVia, api,
     emit_notice, emit_thinking, failure, has_option, start_failure,
 };
-use crate::json::{RawJson, RawText, ShortStr, lenient};
+use crate::json::{RawJson, ShortStr, lenient};
 use crate::profile::{AgentExtras, AgentHome, AgentProfile, FileExposure, HomeDir, Recording};
 use crate::usage::read_inclusive_usage;
 use ralph_events::control_chars::strip_control_chars;
