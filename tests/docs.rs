@@ -231,8 +231,7 @@ impl Row {
         let variable = if self.key.contains('[') {
             String::new()
         } else {
-            let keys: Vec<&str> = self.key.split('.').collect();
-            format!("<br>`{}`", variable_name(&keys))
+            format!("<br>`{}`", variable_name(&self.key))
         };
         let Row { key, value, default, description } = self;
         format!("| `{key}`{variable} | {value} | {default} | {description} |\n")

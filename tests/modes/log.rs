@@ -221,7 +221,11 @@ fn session_log_removed_by_agent_is_complete() {
         [{"print": "before"}, {"shell": "rm -r .ralph/logs"}, {"print": "after"}], [{"print": COMPLETE}],
     ]}));
     project.ralph(["plan"]).run().code(0);
-    let log = log(&project);
+    // Only the link is gone.
+    let run = project.newest_run();
+    let logs = run.read_dir().unwrap().map(|entry| entry.unwrap().path());
+    let log = logs.into_iter().find(|path| path.extension().is_some_and(|it| it == "log"));
+    let log = std::fs::read_to_string(log.expect("a log")).unwrap();
     assert!(log.contains("before\nafter\n") && log.contains("SESSION SUMMARY"), "{log}");
 }
 

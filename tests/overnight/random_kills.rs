@@ -151,7 +151,8 @@ fn survive_kills(series: u64) {
         remove_locks(&project.path().join(".git"));
     }
     project.write("finish", "");
-    let output = project.ralph(["resume"]).run();
+    // A git that the last kill left behind may leave a lock, which is removed after a minute.
+    let output = project.ralph(["resume"]).deadline(3 * LONG).run();
     output.code(0).stdout_has("Goes on after it was cut off");
     wait_until(LONG, || project.processes().is_empty());
     project.git_command(["fsck", "--strict"]);

@@ -1,6 +1,7 @@
 //! `ralph resume`.
 
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -424,7 +425,7 @@ fn resume_of_run_cut_off_before_first_event_starts_it() {
     run(&project, &[], &[json!([{"print": DONE}])]).run().code(0);
     let dir = project.newest_run();
     let journal = std::fs::read(dir.join("events.jsonl")).unwrap();
-    std::fs::remove_file(dir.join("events.jsonl")).unwrap();
+    std::fs::write(dir.join("events.jsonl"), "nonsense\n").unwrap();
     resume(&project, &[])
         .code(2)
         .stderr_has("it has begun, and nothing can be read of what it did");
@@ -440,7 +441,6 @@ fn resume_of_run_cut_off_before_first_event_starts_it() {
     }
     resume(&project, &[]).code(0).stdout_has("nothing to resume");
     std::fs::write(dir.join("events.jsonl"), "").unwrap();
-    std::fs::remove_file(dir.join("raw.ndjson")).unwrap();
     resume(&project, &[]).code(0).stdout_has("Iteration 1/10").stderr_has("and begins now");
     resume(&project, &[&id, none]).code(2).stderr_has("is no worker, and runs go on one at a time");
 }
@@ -559,7 +559,7 @@ fn only_one_of_concurrent_resumes_runs() {
 }
 
 #[test]
-fn copied_project_resumes_at_new_path() {
+fn moved_project_resumes_and_copy_has_no_runs() {
     let project = Project::new();
     let sessions = [
         json!([reach("at"), "hang"]),
@@ -573,52 +573,38 @@ fn copied_project_resumes_at_new_path() {
     let copy = project.sibling("copy");
     let copied = project.command("cp").arg("-a").arg(project.path()).arg(&copy).status();
     assert!(copied.expect("cp").success());
-    std::fs::write(copy.join("PROMPT.md"), "of the copy").unwrap();
-    let resume_copy = |args: &[&str]| project.ralph(["resume"]).args(args).current_dir(&copy).run();
-    resume_copy(&[]).code(1).stderr_has("it goes on here");
-    resume_copy(&["-n", "2"]).code(0);
-    assert_eq!(prompts(&project), ["of the first", "of the copy", "of the copy"]);
-    assert!(copy.join("where").exists() && !project.has("where"));
+    let in_dir = |dir: &Path, args: &[&str]| project.ralph(args).current_dir(dir).run();
+    in_dir(&copy, &["resume"]).code(2).stderr_has("is a copy of").stderr_has("no runs");
+    in_dir(&copy, &["runs"]).code(0).stdout_is("no runs yet\n").stderr_is("");
+    let moved = project.sibling("moved");
+    std::fs::rename(project.path(), &moved).unwrap();
+    std::fs::write(moved.join("PROMPT.md"), "of the moved").unwrap();
+    let resumed = in_dir(&moved, &["resume"]);
+    resumed.code(1).stderr_has("was moved from").stderr_has("it goes on here");
+    in_dir(&moved, &["resume", "-n", "2"]).code(0).stderr_lacks("was moved from");
+    assert_eq!(prompts(&project), ["of the first", "of the moved", "of the moved"]);
+    assert!(moved.join("where").exists());
 }
 
-/// The agent replaces its run's directory or a parent by a link.
+/// The agent replaces `.ralph` by a link.
 #[test]
-fn resume_of_run_directory_behind_link_is_refused() {
-    for place in ["run", "runs", ".ralph"] {
-        let project = Project::new();
-        let sessions = [json!([{"print": "one"}, reach("at"), "hang"]), json!([{"print": DONE}])];
-        kill_at(&project, run(&project, &["-n", "5"], &sessions), "at");
-        let run_dir = project.newest_run();
-        let real = match place {
-            "run" => run_dir.clone(),
-            "runs" => run_dir.parent().unwrap().to_owned(),
-            _ => project.path().join(".ralph"),
-        };
-        let victim = project.sibling("victim");
-        std::fs::rename(&real, &victim).unwrap();
-        std::os::unix::fs::symlink(&victim, &real).unwrap();
-        let files = || {
-            let mut files = Vec::new();
-            let mut dirs = vec![victim.clone()];
-            while let Some(dir) = dirs.pop() {
-                for entry in dir.read_dir().unwrap().flatten() {
-                    let path = entry.path();
-                    if path.is_dir() {
-                        dirs.push(path)
-                    } else {
-                        files.push((std::fs::read(&path).unwrap(), path))
-                    }
-                }
-            }
-            files.sort();
-            files
-        };
-        let before = files();
-        let id = run_dir.file_name().unwrap().to_str().unwrap().to_owned();
-        let output = resume(&project, &[&id]);
-        assert_eq!(files(), before, "{place}: {}", output.stderr);
-        output.code(2).stderr_has("link");
-        assert!(resume(&project, &[]).code(2).stderr.contains("link"), "{place}");
-        assert_eq!(files(), before, "{place}");
+fn resume_with_ralph_directory_behind_link_is_refused() {
+    let project = Project::new();
+    let sessions = [json!([{"print": "one"}, reach("at"), "hang"]), json!([{"print": DONE}])];
+    kill_at(&project, run(&project, &["-n", "5"], &sessions), "at");
+    let id = run_id(&project);
+    let (real, victim) = (project.path().join(".ralph"), project.sibling("victim"));
+    std::fs::rename(&real, &victim).unwrap();
+    std::os::unix::fs::symlink(&victim, &real).unwrap();
+    let files = || {
+        let names = victim.read_dir().unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<_> = names.collect();
+        names.sort();
+        names
+    };
+    let before = files();
+    for args in [&[id.as_str()][..], &[]] {
+        resume(&project, args).code(2).stderr_has("link");
+        assert_eq!(files(), before);
     }
 }

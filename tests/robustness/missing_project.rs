@@ -30,9 +30,8 @@ fn moved_project_ends_run_and_is_not_recreated() {
             [project.record_step(), {"print": DONE}],
         ]}));
         let output = project.ralph(["build", "-n", "5", "--"]).args(agent).run();
-        let journals = project.home().join(".ralph/journals");
         output.code(2).stdout_lacks("complete").stdout_lacks("put back");
-        output.stdout_has("was moved or removed").stdout_has(journals.to_str().unwrap());
+        output.stdout_has("was moved or removed");
         output.stderr_lacks("changed while");
         assert_eq!(output.stdout.contains("another directory is there now"), is_replaced);
         assert_eq!(project.agent_starts().len(), 2);
@@ -44,7 +43,6 @@ fn moved_project_ends_run_and_is_not_recreated() {
             fs::remove_dir(project.path()).unwrap();
         }
         assert!(!project.path().exists());
-        assert_eq!(fs::read_dir(journals).unwrap().count(), 1);
         fs::rename(project.sibling("away"), project.path()).unwrap();
         project.ralph(["report"]).run().code(0).stdout_has("was moved or removed");
         project.ralph(["resume"]).run().code(0).stdout_has("did is checked now");

@@ -70,6 +70,14 @@ fn settings_flag_names_other_file() {
 }
 
 #[test]
+fn settings_schema_prints_without_valid_settings() {
+    let project = Project::new();
+    let output = project.ralph(["settings", "--schema", "--settings", "none.json"]).run();
+    let schema: Value = serde_json::from_str(&output.code(0).stdout).unwrap();
+    assert_eq!(schema["$schema"], "http://json-schema.org/draft-07/schema#");
+}
+
+#[test]
 fn settings_errors_are_reported_together_before_start() {
     let project = Project::new();
     project.settings(&json!({

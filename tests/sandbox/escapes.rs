@@ -300,9 +300,11 @@ pub(crate) const ATTACKS: &[Attack] = &[
     },
     attack(
         "change what is on record",
-        AttackMethod::Shell("echo forged > .ralph/runs/1/events.jsonl"),
-        Check::Outside(|scene| scene.read("project/.ralph/runs/1/events.jsonl").contains("forged")),
-        |plan| unmount(plan, &[".ralph/runs"]),
+        AttackMethod::Shell("echo forged > {root}/home/.ralph/projects/p/runs/1/events.jsonl"),
+        Check::Outside(|scene| {
+            scene.read("home/.ralph/projects/p/runs/1/events.jsonl").contains("forged")
+        }),
+        uncover,
     ),
     attack(
         "put another directory in the place of ralph's",

@@ -67,9 +67,8 @@ fn landlock_blocks_outside_files_network_and_processes() {
     assert_eq!(project.processes(), []);
 }
 
-/// The agent can write next to the journal, so resume must not trust what is there.
 #[test]
-fn resume_ignores_start_files_overwritten_by_agent() {
+fn agent_cannot_change_or_forge_runs() {
     let project = Project::git();
     if !landlock_works(&project) {
         return;
@@ -81,20 +80,15 @@ fn resume_ignores_start_files_overwritten_by_agent() {
     project.write("evil.json", evil.to_string()).write(
         "agent.sh",
         "for run in .ralph/runs/*; do cp evil.json $run/settings.json; done\n\
-         sed -i 's/\"--sandbox=landlock\"/\"--no-sandbox\"/' .ralph/runs/*/start.json\n\
          fake=.ralph/runs/20991231-235959-abcd; [ -d $fake ] || cp -r .ralph/runs/2* $fake\n\
+         rm -f .ralph/runs; mkdir -p $fake; cp evil.json $fake/settings.json\n\
          echo tampered\n",
     );
     let args = ["run", "--sandbox=landlock", "-p", "Work.", "-n", "1", "--", "sh", "agent.sh"];
     project.ralph(args).run().code(1).stdout_has("tampered");
-    let began = project.path().join(".ralph/runs").read_dir().unwrap();
-    let began = began.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    let mut began: Vec<String> = began.collect();
-    began.sort();
-    assert_eq!(began.len(), 2, "{began:?}");
-    let made_up = project.ralph(["resume", "2099", "-n", "2"]).run();
-    made_up.code(2).stderr_has("it is told only in the project");
-    let resumed = project.ralph(["resume", &began[0], "-n", "2"]).run();
+    project.ralph(["resume", "2099", "-n", "2"]).run().code(2).stderr_has("there is no run");
+    project.ralph(["runs"]).run().code(0).stdout_lacks("2099");
+    let resumed = project.ralph(["resume", "-n", "2"]).run();
     resumed.code(1).stdout_has("Sandbox: landlock").stdout_has("tampered");
     assert!(!project.has("evil"));
 }

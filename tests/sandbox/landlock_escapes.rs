@@ -81,7 +81,6 @@ const NOT_STOPPED: &[(&str, &str)] = &[
         "change the settings of Claude Code",
         "what git and Claude Code execute in the project can be",
     ),
-    ("change what is on record", "the journal in .ralph/runs can be changed"),
     ("see which files there are", "names, sizes and times of files outside can be seen"),
     ("see who else there is", "and so can other processes"),
     ("change the mode of a file", "modes, times and attributes of files outside can be changed"),

@@ -82,7 +82,7 @@ impl Scene {
             ("project/.git/HEAD", "ref: refs/heads/main\n"),
             ("project/.git/hooks/sample", ""),
             ("project/.ralph/settings.json", "{}"),
-            ("project/.ralph/runs/1/events.jsonl", ""),
+            ("home/.ralph/projects/p/runs/1/events.jsonl", ""),
             ("project/.claude/settings.json", "{}"),
             ("project/.codex/config.toml", ""),
             ("home/.ssh/id_ed25519", "secret"),

@@ -80,7 +80,7 @@ impl Case {
     }
 
     fn modes(&self) -> Vec<u32> {
-        [".", ".ralph", ".ralph/runs", ".ralph/lock", ".git"].map(|name| self.mode(name)).to_vec()
+        [".", ".ralph", ".ralph/runs", ".git"].map(|name| self.mode(name)).to_vec()
     }
 
     #[track_caller]
@@ -132,7 +132,7 @@ fn chmod_by_agent_is_undone_and_next_run_is_sandboxed() {
             "chmod 555 .",
             "chmod 0 .",
             "chmod 555 .ralph .git",
-            "chmod 0 .ralph/runs .ralph/lock .ralph .git .",
+            "chmod 0 .ralph/runs .ralph .git .",
             "chmod 777 .",
         ] {
             let output = case.run(attack).run();
@@ -267,8 +267,8 @@ fn sandbox_without_home_is_error() {
     list.code(2).stderr_has("neither RALPH_HOME nor HOME is set");
     go("--sandbox").env("RALPH_HOME", "relative").run().code(2).stderr_has("not an absolute path");
     assert!(!project.has("ran"));
-    go("--no-sandbox").run().code(0);
-    assert!(project.has("ran"));
+    go("--no-sandbox").run().code(2).stderr_has("neither RALPH_HOME nor HOME is set");
+    assert!(!project.has("ran"));
 }
 
 #[test]

@@ -242,8 +242,19 @@ impl Project {
         self.find_newest_run().unwrap_or_else(|| panic!("no run in {}", self.directory.display()))
     }
 
+    /// The link in the project, or its target if that was removed.
+    fn runs_dir(&self) -> Option<PathBuf> {
+        let link = self.directory.join(".ralph/runs");
+        if link.exists() {
+            return Some(link);
+        }
+        let projects = fs::read_dir(self.home().join(".ralph/projects")).ok()?;
+        let runs = projects.map(|entry| entry.expect("an entry").path().join("runs"));
+        runs.into_iter().find(|runs| runs.is_dir())
+    }
+
     fn find_newest_run(&self) -> Option<PathBuf> {
-        let entries = fs::read_dir(self.directory.join(".ralph/runs")).ok()?;
+        let entries = fs::read_dir(self.runs_dir()?).ok()?;
         let runs = entries.filter_map(|entry| {
             let path = entry.expect("an entry").path();
             let journal = path.join("events.jsonl").metadata().ok()?;

@@ -74,23 +74,6 @@ fn dropped_story_vetoes_in_moved_project_and_fresh_home() {
 }
 
 #[test]
-fn dropped_story_vetoes_after_home_was_full() {
-    let project = project_with(&[]);
-    // This run leaves a ledger without story b.
-    write_list(&project, &checked_list("true", &[open("a", &json!({}))]));
-    let done = checked_list("true", &[passing("a")]);
-    let sessions = [json!([write_text_step(&format!("{done:#}\n")), print_step(PROMISE)])];
-    work(&project, &[], &sessions).run().success();
-    let both = checked_list("true", &[passing("a"), open("b", &json!({}))]);
-    write_list(&project, &both);
-    let sessions = [json!([write_text_step(&format!("{done:#}\n")), print_step(PROMISE)])];
-    let full = work(&project, &["-n", "1"], &sessions).env("RALPH_HOME", "/dev/null/home").run();
-    full.code(1);
-    let output = work_at(&project, project.path(), &project.home().join(".ralph"));
-    output.code(1).stdout_has(DROPPED);
-}
-
-#[test]
 fn accepted_list_ignores_history() {
     let project = project_with_check();
     drop_story_and_check(&project);
@@ -238,7 +221,6 @@ fn older_ledger_is_used_if_newest_is_unreadable() {
         work(&project, &["-n", "1"], &sessions).run().code(1);
     }
     std::fs::write(memory(&project), "").expect("the newest ledger");
-    std::fs::write(project.newest_run().join("ledger.json"), "").expect("its copy");
     let output = work(&project, &["-n", "1"], &[json!([print_step(PROMISE)])]).run();
     output.code(1).stderr_has("cannot be read").stdout_has(DROPPED);
 }
@@ -261,8 +243,8 @@ fn work_is_refused_if_only_journal_knows_more_stories() {
     let project = project_with(&[open("a", &json!({})), open("b", &json!({}))]);
     let sessions = [json!([write_stories_step(&[passing("a")]), print_step(PROMISE)])];
     work(&project, &["-n", "1"], &sessions).run().code(1);
-    std::fs::remove_file(project.newest_run().join("ledger.json")).expect("the ledger");
-    let output = work_at(&project, project.path(), &project.sibling("fresh"));
+    std::fs::remove_file(memory(&project)).expect("the ledger");
+    let output = work(&project, &["-n", "1"], &[json!([print_step(PROMISE)])]).run();
     output.code(2).stderr_has(NOT_KNOWN).stderr_has("by the journal of run");
 }
 

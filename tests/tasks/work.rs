@@ -134,20 +134,12 @@ pub(super) fn memory(project: &Project) -> std::path::PathBuf {
 }
 
 #[test]
-fn unwritable_home_warns_once() {
-    let project = project_with(&[open("a", &json!({})), open("b", &json!({}))]);
-    let sessions = [
-        json!([write_stories_step(&[passing("a")]), print_step(PROMISE)]),
-        json!([write_stories_step(&[passing("a"), passing("b")]), print_step(PROMISE)]),
-    ];
+fn unwritable_home_is_error_before_agent_starts() {
+    let project = project_with(&[open("a", &json!({}))]);
+    let sessions = [json!([print_step(PROMISE)])];
     let output = work(&project, &[], &sessions).env("RALPH_HOME", "/dev/null/home").run();
-    output.success();
-    assert_eq!(output.stderr.matches("cannot be kept in /dev/null/home").count(), 1);
-    output.stderr_has("ralph cannot write to its own directory, /dev/null/home");
-    assert!(prompts(&project)[1].contains("The story b (Title of b) is gone"));
-    // The next run has no ledger and warns.
-    let output = project.ralph(["work"]).env("RALPH_HOME", "/dev/null/home").run();
-    output.code(0).stdout_has("nothing to do").stderr_has("cannot be kept (/dev/null: ");
+    output.code(2).stderr_has("cannot write /dev/null/home").stderr_has("set RALPH_HOME");
+    assert_eq!(prompts(&project), [""; 0]);
 }
 
 #[test]

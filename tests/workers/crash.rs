@@ -217,9 +217,8 @@ fn missing_journal_keeps_iteration_count() {
     let shop = Workshop::new();
     start(&shop);
     shop.kill_loop("agent");
-    std::fs::remove_dir_all(shop.path().join(".ralph/runs")).unwrap();
-    // The hard link there would restore it.
-    std::fs::remove_dir_all(shop.home().join(".ralph/journals")).unwrap();
+    let runs = shop.path().join(".ralph/runs").canonicalize().unwrap();
+    std::fs::remove_dir_all(runs).unwrap();
     shop.ralph(["resume", "agent"]).run().code(0);
     shop.wait();
     assert_eq!(shop.state().unwrap()["current_iteration"], 4);

@@ -14,7 +14,6 @@ use ralph_process as process;
 use ralph_process::{Interrupts, System};
 use ralph_store::active_marker;
 use ralph_store::home;
-use ralph_store::journal_copies::{self, Removed};
 use ralph_store::lock::{self, Holder, Lock, LockAttempt};
 use ralph_store::private_files;
 use ralph_store::project::Project;
@@ -85,6 +84,7 @@ impl RunSession {
             started,
         } = opening;
         let dir = project.ralph_dir();
+        project.prepare_state().map_err(|err| home_not_writable_error(project, &err))?;
         project.prepare().map_err(|err| not_writable_error(&dir, &err))?;
         project.restrict_access();
         home::restrict_access(|name| std::env::var_os(name));
@@ -101,7 +101,7 @@ impl RunSession {
             } else {
                 Lock::try_lock(project.root(), &lock_path, &me)
             };
-            taken.map_err(|err| not_writable_error(&lock_path, &err))
+            taken.map_err(|err| home_not_writable_error(project, &err))
         };
         let is_gone = |holder: &Holder| process::has_exited(holder.pid);
         let passes = |holder: Option<&Holder>| resume.is_some() || holder.is_some_and(is_gone);
@@ -114,9 +114,7 @@ impl RunSession {
             // Signal handlers come before anything that needs cleanup.
             let system = System::new()
                 .map_err(|err| Error::failed(format!("cannot watch over processes: {err}")))?;
-            let runs_dir = project.runs_dir();
-            let run = RunDir { id: run_id.clone(), path: runs_dir.join(&run_id) };
-            refuse_links(project, &run)?;
+            let run = project.run_dir(&run_id);
             // From here on no other process can resume it.
             if known.is_some_and(|known| known != run.journal_size()) {
                 return Err(Error::input(format!(
@@ -129,7 +127,7 @@ impl RunSession {
                 if resume.is_none() {
                     let _ = runs::remove(&run);
                 }
-                not_writable_error(&runs_dir, &err)
+                home_not_writable_error(project, &err)
             })?;
             // Last, so that every recorded run has really started.
             let links = LinkGuard::start(home.as_deref(), project.root()).map_err(|err| {
@@ -162,9 +160,10 @@ impl RunSession {
                 }
                 // A new run must be visible. Old runs that cannot be removed only take up space.
                 let spare = before.map(|before| before.run.as_str()).or(resume);
-                let _ = runs::prune(&project.runs_dir(), keep.runs.max(1), spare);
+                let _ =
+                    runs::prune(&project.runs_dir(), &project.ralph_dir(), keep.runs.max(1), spare);
                 let mut world =
-                    RealWorld::new(system, files, project.clone(), lock, me, keep.log_bytes());
+                    RealWorld::new(system, files, project.clone(), lock, keep.log_bytes());
                 world.set_link_guard(links);
                 Ok(RunSession { run_id, world, preface, is_new: resume.is_none() })
             }
@@ -214,7 +213,6 @@ fn lock_with_retry(
 ///
 /// # Errors A stop was requested meanwhile; the processes are gone all the same.
 pub fn recover(project: &Project, mut tell: impl FnMut(&str)) -> Result<(), Error> {
-    put_back(project, &mut tell);
     let note = project.lock_path();
     let sign = active_marker::exists(project.root());
     let cut_off = lock::read_holder(&note);
@@ -243,23 +241,6 @@ pub fn recover(project: &Project, mut tell: impl FnMut(&str)) -> Result<(), Erro
         return Err(Error::new(ErrorKind::Interrupted, "interrupted; nothing was started"));
     }
     Ok(())
-}
-
-/// Restores journals that agents have removed.
-pub fn put_back(project: &Project, mut tell: impl FnMut(&str)) {
-    let Some(home) = home::ralph_home(|name| std::env::var_os(name)) else { return };
-    for removed in journal_copies::put_back(project, &home) {
-        tell(&match removed {
-            Removed::PutBack(run) => format!(
-                "the journal of run {run} had been removed from the project; it was put back, with all \
-                 that it held"
-            ),
-            Removed::Lost(run) => format!(
-                "the journal of run {run} was removed from the project before the run was cut off: what \
-                 the run did and used is not known, and it cannot go on"
-            ),
-        });
-    }
 }
 
 /// Blocks runs while a command changes their files, until the result is dropped.
@@ -304,16 +285,19 @@ pub fn lock_task_list_idle(
         .map_err(|holder| locked_error(list, holder))
 }
 
-/// Refuses a run directory that is a link or lies outside the project.
-pub fn refuse_links(project: &Project, run: &RunDir) -> Result<(), Error> {
-    run.refuse_links(project.root()).map_err(|err| {
-        Error::input(format!("cannot use the directory of run {}: {err}", run.id))
-            .hint("an agent may have put the link there; remove it")
-    })
-}
-
 pub fn not_writable_error(path: &Path, err: &io::Error) -> Error {
     Error::input(format!("cannot write {}: {err}", path.display())).hint(io_error_hint(err))
+}
+
+pub fn home_not_writable_error(project: &Project, err: &io::Error) -> Error {
+    let path = project.state_dir().display();
+    let full = matches!(err.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+    let hint = if full {
+        "the disk is full: make room and run again; nothing was started"
+    } else {
+        "ralph stores its runs there; make it writable, or set RALPH_HOME to a directory that is"
+    };
+    Error::input(format!("cannot write {path}: {err}")).hint(hint)
 }
 
 fn io_error_hint(err: &io::Error) -> &'static str {
@@ -326,7 +310,7 @@ fn io_error_hint(err: &io::Error) -> &'static str {
         | io::ErrorKind::AlreadyExists => {
             "ralph needs that name for a file or directory of its own; move what is there away"
         }
-        _ => "ralph keeps its lock, journal and logs there; make it writable",
+        _ => "ralph keeps its logs there; make it writable",
     }
 }
 
@@ -364,20 +348,17 @@ fn open_files(
         None => None,
     };
     // The run may have been killed before its journal existed.
-    let mut files = if resume && run.journal().exists() {
+    let files = if resume && run.journal().exists() {
         RunFiles::reopen(run.clone(), keep.raw_bytes)?
     } else {
         RunFiles::create(run.clone(), keep.raw_bytes)?
     };
-    if let Some(home) = home {
-        files.keep_also_at(journal_copies::second_name(&home, &run.id));
-    }
     Ok((files, unkept))
 }
 
 fn unfinished_run_event(project: &Project, before: &Holder) -> Option<Event<'static>> {
     let run = &before.run;
-    let path = project.runs_dir().join(run).join("events.jsonl");
+    let path = project.run_dir(run).journal();
     let state = runs::read_journal(&path).map_or_else(|_| RunState::default(), RunState::read);
     if state.end.is_some() {
         return None;

@@ -43,10 +43,9 @@ pub(super) struct TaskGate {
 
 #[derive(Debug)]
 struct LedgerFile {
-    /// In `$RALPH_HOME`; `None` if it is missing or not writable.
-    home: Option<PathBuf>,
-    in_run: PathBuf,
-    saved: Option<u64>,
+    /// `None` if it is not writable.
+    path: Option<PathBuf>,
+    saved: Option<Ledger>,
 }
 
 #[derive(Debug)]
@@ -58,9 +57,8 @@ pub(super) struct GateReview {
 
 impl TaskGate {
     pub(super) fn new(spec: &TasksSpec, run: &RunSpec) -> TaskGate {
-        let home = spec.snapshots.as_ref().map(|dir| ledger_store::path(dir, &run.run_id));
-        let in_run = ledger_store::run_ledger_path(&run.ralph_dir.join("runs").join(&run.run_id));
-        let snapshot = LedgerFile { home, in_run, saved: None };
+        let path = spec.snapshots.as_ref().map(|dir| ledger_store::path(dir, &run.run_id));
+        let snapshot = LedgerFile { path, saved: None };
         TaskGate {
             path: spec.path.clone(),
             name: spec.name.clone(),
@@ -192,24 +190,21 @@ impl TaskGate {
 
     /// Saves the ledger for later runs. This run uses the one in memory, so a failure is only a warning, once.
     fn save(&mut self, world: &mut impl Files) -> Option<String> {
-        let revision = Some(self.ledger.revision());
-        if self.snapshot.saved == revision {
+        if self.snapshot.saved.as_ref() == Some(&self.ledger) {
             return None;
         }
-        self.snapshot.saved = revision;
+        self.snapshot.saved = Some(self.ledger.clone());
         let (list, name) = (self.path.to_string_lossy(), (&*self.name).into());
         let file = ledger_store::LedgerFileContent { list, name, ledger: &self.ledger };
         let bytes = serde_json::to_vec_pretty(&file).ok()?;
-        // A copy for a moved project, or a home that is full or new.
-        let _ = world.save(&self.snapshot.in_run, &bytes);
-        let path = self.snapshot.home.as_ref()?;
+        let path = self.snapshot.path.as_ref()?;
         let err = world.save(path, &bytes).err()?;
         let message = format!(
             "what is remembered of {} cannot be kept in {}: {err}",
             self.name,
             path.display()
         );
-        self.snapshot.home = None;
+        self.snapshot.path = None;
         Some(message)
     }
 }
@@ -221,7 +216,7 @@ fn read(world: &mut impl Files, path: &Path) -> Result<TaskList, InvalidTaskList
             _ => format!("cannot be read: {err}"),
         };
         let problem = TaskProblem { story: None, field: None, message };
-        InvalidTaskList { problems: vec![problem], is_truncated: false }
+        InvalidTaskList { problems: vec![problem] }
     })?;
     tasks::parse(&bytes)
 }

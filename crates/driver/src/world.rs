@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::SyncSender;
 
 use ralph_engine::machine::Now;
-use ralph_events::event::Entry;
 use ralph_events::run_state::RunState;
 use ralph_git::branch::DetachedReason;
 use ralph_git::head_log::{self, NewCommits};
@@ -24,7 +23,7 @@ use ralph_sandbox::proxy::Refusal;
 use ralph_sandbox::{Sandbox, SandboxTrace};
 use ralph_store::dir_identity::{DirChange, DirHandle};
 use ralph_store::guardrail_logs::GuardrailLogs;
-use ralph_store::lock::{Holder, Lock};
+use ralph_store::lock::Lock;
 use ralph_store::log_files::BoundedLog;
 use ralph_store::project::Project;
 use ralph_store::run_files::RunFiles;
@@ -169,8 +168,6 @@ pub trait Journal {
     fn make_room(&mut self) -> bool;
     /// Schedules an fsync of the journal.
     fn sync(&mut self);
-    /// Passes every journal entry, from the first.
-    fn replay(&mut self, take: &mut dyn FnMut(&Entry<'static>));
     /// The state of the run, read from the journal.
     fn run_state(&mut self) -> RunState;
 }
@@ -224,14 +221,11 @@ pub struct RealWorld {
     logs: Option<GuardrailLogs>,
     max_log: u64,
     syncer: Option<SyncSender<()>>,
-    /// The journal was restored, and this is not reported yet.
-    was_put_back: bool,
     project: Project,
     /// The project directory at the start; the lock keeps it open.
     project_dir: DirHandle,
     project_change: DirChange,
     lock: Lock,
-    holder: Holder,
     control: Option<Box<dyn ControlSource>>,
     sandbox: Option<ActiveSandbox>,
     repository: Option<head_log::HeadLog>,
@@ -261,13 +255,12 @@ struct ActiveSandbox {
 }
 
 impl RealWorld {
-    /// `lock` is the project's, held by `me`. `max_log` limits each log, and all guardrail logs together.
+    /// `lock` is the project's. `max_log` limits each log, and all guardrail logs together.
     pub fn new(
         system: System,
         files: RunFiles,
         project: Project,
         lock: Lock,
-        me: Holder,
         max_log: u64,
     ) -> Self {
         RealWorld {
@@ -277,12 +270,10 @@ impl RealWorld {
             log: None,
             logs: None,
             syncer: None,
-            was_put_back: false,
             project_dir: DirHandle::new(project.root()),
             project_change: DirChange::Unchanged,
             project,
             lock,
-            holder: me,
             sandbox: None,
             control: None,
             repository: None,
@@ -310,8 +301,8 @@ impl RealWorld {
             Some(Err(err)) => vec![format!("the git directories could not be checked: {err}")],
             None => Vec::new(),
         });
-        // The end of the run has reported a journal that cannot be kept.
-        let _ = files.close();
+        // The next write would have reported a failed disk.
+        let _ = files.sync();
         lock.release(None)
     }
 }

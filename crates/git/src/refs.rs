@@ -14,7 +14,6 @@ use std::path::{Path, PathBuf};
 
 use ralph_store::lock;
 use ralph_store::project::Project;
-use ralph_store::runs::RunDir;
 use ralph_store::safe_fs;
 
 use super::repository::{common_dir, git_dir, read_git_file, work_tree_root};
@@ -29,11 +28,11 @@ const MAX_LIST: u64 = 64 << 20;
 const MAX_VALUE: u64 = 4 << 10;
 
 /// `None` if there are too many refs.
-pub fn fingerprint(project: &Path) -> Option<u64> {
+pub fn fingerprint(project: &Path, ralph_home: &Path) -> Option<u64> {
     let Some(own) = git_dir(project) else { return Some(0) };
     let common = common_dir(&own);
     let mut refs = RefsHash::default();
-    refs.hash_other_worktrees(project, &own, &common)?;
+    refs.hash_other_worktrees(project, &own, &common, ralph_home)?;
     let loose = refs.hash_loose_refs(&common)?;
     refs.hash_packed_refs(&common.join("packed-refs"), &loose);
     // The reftable format: the list of tables changes with every ref.
@@ -68,7 +67,13 @@ impl RefsHash {
 
     /// `HEAD` and index of the other work trees. Unstaged changes there would need a git call in
     /// each.
-    fn hash_other_worktrees(&mut self, project: &Path, own: &Path, common: &Path) -> Option<()> {
+    fn hash_other_worktrees(
+        &mut self,
+        project: &Path,
+        own: &Path,
+        common: &Path,
+        ralph_home: &Path,
+    ) -> Option<()> {
         let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let (own, subdir) =
             (real(own), work_tree_root(project).and_then(|top| project.strip_prefix(top).ok()));
@@ -89,8 +94,8 @@ impl RefsHash {
             }
             let head = read_small_file(&state.join("HEAD"));
             let is_busy = |top: &PathBuf| {
-                has_running_run(top)
-                    || subdir.is_some_and(|subdir| has_running_run(&top.join(subdir)))
+                has_running_run(top, ralph_home)
+                    || subdir.is_some_and(|subdir| has_running_run(&top.join(subdir), ralph_home))
             };
             if top.as_ref().is_some_and(is_busy) {
                 let branch = head.as_deref().and_then(|head| head.strip_prefix(b"ref: "));
@@ -164,11 +169,11 @@ fn read_small_file(path: &Path) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-fn has_running_run(directory: &Path) -> bool {
-    let project = Project::new(directory.to_owned());
-    lock::read_holder(&project.lock_path()).is_some_and(|holder| {
-        RunDir { path: project.runs_dir().join(&holder.run), id: holder.run }.is_running()
-    })
+fn has_running_run(directory: &Path, ralph_home: &Path) -> bool {
+    let Ok(directory) = directory.canonicalize() else { return false };
+    let project = Project::new(&directory, ralph_home);
+    lock::read_holder(&project.lock_path())
+        .is_some_and(|holder| project.run_dir(&holder.run).is_running())
 }
 
 #[cfg(test)]

@@ -21,6 +21,11 @@ pub mod workers;
 use std::ffi::OsStr;
 use std::path::Path;
 
+use ralph_driver::response_filter;
+use ralph_sandbox::probe;
+#[cfg(target_os = "linux")]
+use ralph_sandbox::{init_process, landlock, mounts};
+
 pub fn main() -> u8 {
     let args: Vec<_> = std::env::args_os().collect();
     let name = args.first().and_then(|name| Path::new(name).file_name());
@@ -35,24 +40,16 @@ pub fn main() -> u8 {
         hooks::main(rest);
         return 0;
     }
-    #[cfg(target_os = "linux")]
-    if args.get(1).is_some_and(|command| command == ralph_sandbox::init_process::COMMAND) {
-        return ralph_sandbox::init_process::main(&args[2..]);
+    let rest = args.get(2..).unwrap_or_default();
+    match args.get(1).and_then(|command| command.to_str()) {
+        #[cfg(target_os = "linux")]
+        Some(init_process::COMMAND) => init_process::main(rest),
+        #[cfg(target_os = "linux")]
+        Some(mounts::COMMAND) => mounts::main(rest),
+        #[cfg(target_os = "linux")]
+        Some(landlock::COMMAND) => landlock::exec_main(rest),
+        Some(probe::COMMAND) => probe::main(rest),
+        Some(response_filter::EVALUATE_COMMAND) => response_filter::main(rest),
+        _ => cli::main(args),
     }
-    #[cfg(target_os = "linux")]
-    if args.get(1).is_some_and(|command| command == ralph_sandbox::mounts::COMMAND) {
-        return ralph_sandbox::mounts::main(&args[2..]);
-    }
-    #[cfg(target_os = "linux")]
-    if args.get(1).is_some_and(|command| command == ralph_sandbox::landlock::COMMAND) {
-        return ralph_sandbox::landlock::exec_main(&args[2..]);
-    }
-    if args.get(1).is_some_and(|command| command == ralph_sandbox::probe::COMMAND) {
-        return ralph_sandbox::probe::main(&args[2..]);
-    }
-    if args.get(1).is_some_and(|command| command == ralph_driver::response_filter::EVALUATE_COMMAND)
-    {
-        return ralph_driver::response_filter::main(&args[2..]);
-    }
-    cli::main(args)
 }

@@ -13,12 +13,6 @@ pub struct PluginFile {
     pub text: &'static str,
 }
 
-impl PluginFile {
-    fn is_executable(&self) -> bool {
-        self.path.ends_with(".sh")
-    }
-}
-
 macro_rules! files {
     ($($path:literal),+ $(,)?) => {
         &[$(PluginFile { path: $path, text: include_str!(concat!("../../../plugin/", $path)) }),+]
@@ -53,8 +47,9 @@ pub fn export(directory: &Path, force: bool) -> Result<(), Error> {
         replace: force,
     };
     let files: Vec<PendingSave> = FILES.iter().map(saving).collect();
-    let existing: Vec<&Path> =
-        files.iter().map(|file| file.path.as_path()).filter(|path| path_exists(path)).collect();
+    // Dangling links exist, too.
+    let exists = |path: &&Path| path.symlink_metadata().is_ok();
+    let existing: Vec<&Path> = files.iter().map(|file| &*file.path).filter(exists).collect();
     if let (false, Some(first)) = (force, existing.first()) {
         let more = match existing.len() {
             1 => String::new(),
@@ -65,16 +60,11 @@ pub fn export(directory: &Path, force: bool) -> Result<(), Error> {
     }
     save_all(&files).map_err(|(path, err)| write_error(&path, &err))?;
     for (file, PendingSave { path, .. }) in FILES.iter().zip(&files) {
-        if file.is_executable() {
+        if file.path.ends_with(".sh") {
             make_executable(path).map_err(|err| write_error(path, &err))?;
         }
     }
     Ok(())
-}
-
-/// Includes dangling links.
-fn path_exists(path: &Path) -> bool {
-    path.symlink_metadata().is_ok()
 }
 
 fn write_error(path: &Path, err: &io::Error) -> Error {

@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use crate::config::loop_file;
 use crate::config::{self, Settings};
 use crate::workers::store::Workers;
+use ralph_events::env_names::RUN_ID;
 use ralph_events::error::Error;
 use ralph_git as git;
 use ralph_process::trust::{self, EscapingLink};
 use ralph_sandbox as sandbox;
 use ralph_store::home;
+use ralph_store::migration::{self, ProjectChange};
 use ralph_store::project::Project;
 use ralph_store::project_record::{self, ProjectHome};
 use ralph_store::relocation::DirIdentity;
@@ -37,7 +39,7 @@ pub(super) fn open_project(args: &ProjectArgs) -> Result<Project, Error> {
         .canonicalize()
         .map_err(|err| Error::input(format!("cannot work in {}: {err}", path.display())))?;
     if root.is_dir() {
-        Ok(declare_project(root))
+        declare_project(&root)
     } else {
         Err(Error::input(format!("not a directory: {}", path.display())))
     }
@@ -66,16 +68,43 @@ pub(super) fn refuse_link_out(path: &Path) -> Result<(), Error> {
 }
 
 /// `root` must be free of links. Declares it untrusted outside the sandbox.
-pub(super) fn declare_project(root: PathBuf) -> Project {
+///
+/// # Errors
+/// A run of version 0.1 is active here.
+pub(super) fn declare_project(root: &Path) -> Result<Project, Error> {
+    // Without a home there are no runs; commands that start one refuse.
     let home = home::ralph_home(|name| std::env::var_os(name));
-    if let Some(Err(err)) = home.map(|home| project_record::adopt_moved_project(&home, &root)) {
-        super::cli::warn(&format!(
-            "cannot update the record of this project, which was moved: {err}"
-        ));
+    let home = home.unwrap_or_else(|| PathBuf::from("/nonexistent"));
+    let project = Project::new(root, &home);
+    super::recover::warn_restored(&project.restore_run_access());
+    // An agent uses ralph in its own run, and the files are its project's.
+    if std::env::var_os(RUN_ID).is_none() {
+        report_change(&project, migration::find_runs(&project, &home)?);
     }
-    trust::declare_agent_writable(&root);
-    git::repository_dirs(&root).iter().for_each(|dir| trust::declare_agent_writable(dir));
-    Project::new(root)
+    trust::declare_agent_writable(root);
+    git::repository_dirs(root).iter().for_each(|dir| trust::declare_agent_writable(dir));
+    Ok(project)
+}
+
+fn report_change(project: &Project, change: Option<ProjectChange>) {
+    let Some(change) = change else { return };
+    let runs = project.runs_dir();
+    super::cli::warn(&match change {
+        ProjectChange::Moved { from } => {
+            format!("this project was moved from {}; its runs moved with it", from.display())
+        }
+        ProjectChange::CopyOf(original) => format!(
+            "this project is a copy of {}; it starts a list of runs of its own",
+            original.display()
+        ),
+        ProjectChange::Migrated { runs: 1 } => {
+            format!("moved the run of this project to {}; .ralph/runs links there", runs.display())
+        }
+        ProjectChange::Migrated { runs: count } => format!(
+            "moved the {count} runs of this project to {}; .ralph/runs links there",
+            runs.display()
+        ),
+    });
 }
 
 /// The directories that agents of any project on this machine can write to.
@@ -161,14 +190,13 @@ pub(super) fn require_project(args: &ProjectArgs, alone: bool) -> Result<Project
 
 fn check_ralph_dir(project: &Project) -> Result<(), Error> {
     let ralph_dir = project.ralph_dir();
-    match ralph_dir.symlink_metadata() {
-        Ok(_) if ralph_dir.is_dir() => Ok(()),
-        Err(_) => Ok(()),
-        Ok(_) => Err(Error::input(format!("not a directory: {}", ralph_dir.display())).hint(
-            "ralph keeps its settings, journal and logs in a directory of that name; move what is \
-             there away, or rename it",
-        )),
+    if ralph_dir.is_dir() || ralph_dir.symlink_metadata().is_err() {
+        return Ok(());
     }
+    Err(Error::input(format!("not a directory: {}", ralph_dir.display())).hint(
+        "ralph keeps its settings, journal and logs in a directory of that name; move what is \
+         there away, or rename it",
+    ))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -186,12 +214,19 @@ impl ProjectKind {
         let others = [dir.join(PROMPTS_DIR), dir.join(Project::PLAN_FILE)];
         if files.iter().chain(&others).any(|path| path.exists()) {
             ProjectKind::Configured
-        } else if Project::new(dir.to_owned()).runs_dir().is_dir() && !is_home(&ralph_dir) {
+        } else if has_runs(dir) && !is_home(&ralph_dir) {
             ProjectKind::HasRuns
         } else {
             ProjectKind::NotAProject
         }
     }
+}
+
+/// Also those of version 0.1, before they are moved to ralph's home.
+fn has_runs(dir: &Path) -> bool {
+    let home = home::ralph_home(|name| std::env::var_os(name));
+    home.is_some_and(|home| Project::new(dir, &home).runs_dir().is_dir())
+        || dir.join(config::DIRECTORY).join("runs").is_dir()
 }
 
 /// `$RALPH_HOME` has runs if the user once tried ralph in the home directory, which is above
@@ -213,13 +248,10 @@ fn check_not_subdirectory(project: &Project) -> Result<(), Error> {
     for above in root.ancestors().skip(1) {
         let kind = ProjectKind::of(above);
         if kind > own_kind && (kind == ProjectKind::Configured || in_repository) {
-            let above = above.display();
-            return Err(Error::input(format!(
-                "{} is a part of the project in {above}",
-                root.display()
-            ))
-            .hint(format!("run ralph there, or with -C {above}"))
-            .hint("for a project of its own in this directory: ralph init"));
+            let (root, above) = (root.display(), above.display());
+            return Err(Error::input(format!("{root} is a part of the project in {above}"))
+                .hint(format!("run ralph there, or with -C {above}"))
+                .hint("for a project of its own in this directory: ralph init"));
         }
         if above.join(".git").exists() {
             break;

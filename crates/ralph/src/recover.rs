@@ -3,7 +3,7 @@
 //! It comes before anything in the project is read: agents may still be writing there, or may have
 //! planted settings and prompts.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::cli::args::LoopArgs;
 use crate::launch;
@@ -50,6 +50,7 @@ pub(crate) fn recover_worktree(
     let starts_run = !args.dry_run && !args.print_prompt;
     refuse_foreign_git_variables(project)?;
     if starts_run {
+        home::require_ralph_home(|name| std::env::var_os(name))?;
         session::recover(project, super::cli::warn)?;
     }
     let recovery = Recovery { warnings: clean_stale_sandboxes(project.root())? };
@@ -77,9 +78,7 @@ fn send_missed_notifications(
     args: &LoopArgs,
 ) -> Result<(), Error> {
     let runs = runs::list(&project.runs_dir()).unwrap_or_default();
-    let is_missed =
-        |run: &runs::RunDir| run.refuse_links(project.root()).is_ok() && run.untold_end().is_some();
-    if !runs.iter().any(is_missed) {
+    if !runs.iter().any(|run| run.untold_end().is_some()) {
         return Ok(());
     }
     let settings = launch::load_settings(origin, args, Vec::new(), Vec::new());
@@ -114,20 +113,19 @@ pub(super) fn clean_best_effort(project: &Path) {
 /// unreadable.
 pub(super) fn restore_modes() {
     if let Some(home) = home::ralph_home(|name| std::env::var_os(name)) {
-        let restored = home::restore_access(&home);
-        if let [first, rest @ ..] = restored.as_slice() {
-            let more =
-                if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
-            let first = first.display();
-            super::cli::warn(&format!(
-                "permissions were changed and have been restored: {first}{more}"
-            ));
-        }
+        warn_restored(&home::restore_access(&home));
     }
     let Ok(base) = scratch::sandboxes() else { return };
     for trace in scratch::restore_modes(&base) {
         super::cli::warn(&format!("left by a run that was cut off: {trace}"));
     }
+}
+
+pub(super) fn warn_restored(restored: &[PathBuf]) {
+    let [first, rest @ ..] = restored else { return };
+    let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
+    let first = first.display();
+    super::cli::warn(&format!("permissions were changed and have been restored: {first}{more}"));
 }
 
 fn collect_cleanup(project: &Path) -> (Vec<String>, Option<String>) {

@@ -36,22 +36,15 @@ pub(super) fn load_memory(
 ) -> Result<(TaskList, TaskMemory), Error> {
     let list = tasks::read_valid(documents)?;
     let LastLedger { last, unreadable } = paths.load_last();
-    let lost = (!unreadable.is_empty()).then(|| {
-        format!(
-            "ledgers of {} cannot be read: {}",
-            documents.display_path(TASKS),
-            unreadable.join("; ")
-        )
-    });
+    let (name, why) = (documents.display_path(TASKS), unreadable.join("; "));
+    let lost = (!why.is_empty()).then(|| format!("ledgers of {name} cannot be read: {why}"));
     let memory = match last {
-        LastRun::Run(run, ledger) if lost.is_none() => {
-            TaskMemory::from_ledger(&run, *ledger, &list, has_guardrails)
+        LastRun::Run(run, ledger) => {
+            // A later, unreadable ledger may have known more.
+            let ledger = if lost.is_none() { *ledger } else { ledger.reopened() };
+            let memory = TaskMemory::from_ledger(&run, ledger, &list, has_guardrails);
+            TaskMemory { ledger_problem: lost, ..memory }
         }
-        // A later, unreadable ledger may have known more.
-        LastRun::Run(run, ledger) => TaskMemory {
-            ledger_problem: lost,
-            ..TaskMemory::from_ledger(&run, ledger.reopened(), &list, has_guardrails)
-        },
         LastRun::Reset if lost.is_none() => TaskMemory::from_list(&list),
         LastRun::Reset | LastRun::Unknown => {
             TaskMemory::from_history(project, documents, &list, lost)?
@@ -87,12 +80,7 @@ pub(super) fn load_run_memory(
             let source = Some(format!("run {run}"));
             (
                 ledger.list(),
-                TaskMemory {
-                    ledger,
-                    changes: ListChanges::default(),
-                    source,
-                    ledger_problem: None,
-                },
+                TaskMemory { source, ..TaskMemory::new(ledger, ListChanges::default()) },
             )
         }
     })
@@ -156,13 +144,12 @@ fn compare_with_last_run(
 }
 
 impl TaskMemory {
+    fn new(ledger: Ledger, changes: ListChanges) -> TaskMemory {
+        TaskMemory { ledger, changes, source: None, ledger_problem: None }
+    }
+
     pub(super) fn from_list(list: &TaskList) -> TaskMemory {
-        TaskMemory {
-            ledger: Ledger::new(list),
-            changes: ListChanges::default(),
-            source: None,
-            ledger_problem: None,
-        }
+        TaskMemory::new(Ledger::new(list), ListChanges::default())
     }
 
     /// Rebuilds the memory from git. `lost` says why the ledger is unusable. Fails if the history
@@ -194,45 +181,28 @@ impl TaskMemory {
         {
             return Err(unknown(more, "put back what is missing"));
         }
-        if !versions.is_empty() {
+        let (memory, problem) = if !versions.is_empty() {
             let ledger = Ledger::from_versions(list, &versions);
-            let lost = lost.map(|lost| format!("{lost}; its history in git is used instead"));
-            return Ok(TaskMemory {
-                ledger,
-                changes: ListChanges::default(),
-                source: None,
-                ledger_problem: lost,
-            });
-        }
-        Ok(match lost {
-            Some(lost) => {
-                let (ledger, list_changes) = Ledger::with_marks_in_doubt(list);
-                TaskMemory {
-                    ledger,
-                    changes: list_changes,
-                    source: None,
-                    ledger_problem: Some(lost),
-                }
-            }
-            None => {
-                let message = format!(
-                    "no earlier record of {name}: no run has left one, and git has no version of it. \
-                     It is taken as it is"
-                );
-                TaskMemory { ledger_problem: Some(message), ..TaskMemory::from_list(list) }
-            }
-        })
+            let problem = lost.map(|lost| format!("{lost}; its history in git is used instead"));
+            (TaskMemory::new(ledger, ListChanges::default()), problem)
+        } else if lost.is_some() {
+            let (ledger, list_changes) = Ledger::with_marks_in_doubt(list);
+            (TaskMemory::new(ledger, list_changes), lost)
+        } else {
+            let problem = format!(
+                "no earlier record of {name}: no run has left one, and git has no version of it. \
+                 It is taken as it is"
+            );
+            (TaskMemory::from_list(list), Some(problem))
+        };
+        Ok(TaskMemory { ledger_problem: problem, ..memory })
     }
 
     fn from_ledger(run: &str, ledger: Ledger, list: &TaskList, has_guardrails: bool) -> TaskMemory {
         let has_checks = has_guardrails || !ledger.verify_commands().is_empty();
         let (ledger, list_changes) = ledger.after_previous_run(list, has_checks);
-        TaskMemory {
-            ledger,
-            changes: list_changes,
-            source: Some(format!("run {run}")),
-            ledger_problem: None,
-        }
+        let source = Some(format!("run {run}"));
+        TaskMemory { source, ..TaskMemory::new(ledger, list_changes) }
     }
 
     pub(super) fn source(&self) -> &str {

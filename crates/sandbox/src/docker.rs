@@ -200,7 +200,7 @@ impl DockerSandbox {
             ),
         }
         run_probe(&tool, &name, request.project, &base).map_err(in_project)?;
-        let own = ["", ".ralph", ".ralph/lock", ".ralph/logs", ".ralph/runs"];
+        let own = ["", ".ralph", ".ralph/logs"];
         let own = own.map(|name| request.project.join(name).components().collect());
         let modes =
             SavedModes::save(git::git_dirs(&RealDisk, request.project).into_iter().chain(own));
@@ -280,7 +280,6 @@ impl Sandbox for DockerSandbox {
         vec![
             "the network is what Docker's own policy says",
             "what git and Claude Code execute in the project can be changed",
-            "the journal in .ralph/runs can be changed",
         ]
     }
 

@@ -346,7 +346,6 @@ impl Sandbox for LandlockSandbox {
         let mut limits = vec![
             "the kernel is shared: a hole in it is a way out",
             "what git and Claude Code execute in the project can be changed, and is put back after each step",
-            "the journal in .ralph/runs can be changed",
             "names, sizes and times of files outside can be seen, and so can other processes",
             "modes, times and attributes of files outside can be changed",
             "package caches and the agent's own credentials can be changed",

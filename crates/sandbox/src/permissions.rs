@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 use super::SandboxTrace;
 use super::plan::{ExpectedEntry, SandboxPlan};
 use ralph_store::dir_handle::{change_mode, describe, open_dir};
+use ralph_store::home;
+use ralph_store::project_record::ProjectHome;
 use ralph_store::relocation::Relocation;
 
 /// With setuid, setgid and sticky.
@@ -42,12 +44,16 @@ impl SavedModes {
         SavedModes { modes, reported: false }
     }
 
-    /// The modes of the project root and of everything guarded.
+    /// The modes of the project root, of everything guarded, and of the project's state.
     pub(super) fn for_plan(project: &Path, plan: &SandboxPlan) -> SavedModes {
         let guards = plan.guards.iter();
         let guarded = guards
             .filter(|guard| matches!(guard.was, ExpectedEntry::Directory | ExpectedEntry::File));
-        SavedModes::save(guarded.map(|guard| guard.path.clone()).chain([project.to_owned()]))
+        let guarded = guarded.map(|guard| guard.path.clone()).chain([project.to_owned()]);
+        let home = home::ralph_home(|name| std::env::var_os(name));
+        let state = home.map(|home| ProjectHome::new(&home, project));
+        let state = state.into_iter().flat_map(|home| [home.dir().to_owned(), home.runs_dir()]);
+        SavedModes::save(guarded.chain(state))
     }
 
     pub(super) fn relocated(&self, moved: &Relocation) -> SavedModes {

@@ -56,4 +56,4 @@ pub(super) struct HostGroup {
 }
 
 /// Created and written by ralph during a run.
-pub(super) const RALPH_STATE_PATHS: [&str; 3] = [".ralph/lock", ".ralph/logs", ".ralph/runs"];
+pub(super) const RALPH_STATE_PATHS: [&str; 1] = [".ralph/logs"];

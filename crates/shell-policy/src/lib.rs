@@ -42,6 +42,7 @@ use std::path::{Component, Path, PathBuf};
 
 pub use allow::{CommandAllowList, InvalidAllowEntry};
 pub use family::{Family, Tier};
+pub use run::shell_quote;
 pub use tool::{ToolCall, is_file_hint, is_known_input, parse_tool_calls};
 
 pub struct Context<'a> {

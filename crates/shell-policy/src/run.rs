@@ -529,6 +529,6 @@ fn format_text(format: &str, values: &[Argument]) -> String {
     }
 }
 
-pub(super) fn shell_quote(text: &str) -> String {
+pub fn shell_quote(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }

@@ -1,4 +1,5 @@
-//! Guardrail logs (`guardrail_001_make_test.log`), stored with their run and linked from `.ralph`.
+//! Guardrail logs (`guardrail_001_make_test.log`), written to their run directory and to `.ralph`,
+//! where a sandboxed agent can read them.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -6,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::private_files;
-use super::safe_fs;
+use super::runs::RunDir;
 use super::save::with_parent_dir;
 
 const MAX_LOGS: usize = 1_000;
@@ -35,22 +36,20 @@ impl GuardrailLogs {
         GuardrailLogs { dir: dir.to_owned(), logs: kept, bytes_left: room }
     }
 
-    /// Creates a log, with a link at `path`: that name is the same in every run.
-    pub fn start_log(&mut self, path: &Path) -> io::Result<File> {
+    /// Creates a log in the run directory, and a copy at `path`: that name is the same in every run.
+    pub fn start_log(&mut self, path: &Path) -> io::Result<[File; 2]> {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         self.measure_last();
         self.logs.retain(|(other, _)| *other != name);
         let kept = self.dir.join(&name);
         self.logs.push_back((name, 0));
         self.remove_oldest(path.parent().unwrap_or(path));
-        // Not written through: an agent may have left a link.
-        let _ = std::fs::remove_file(&kept);
-        let options = private_files::private_open_options().write(true).create_new(true).clone();
-        private_files::create_in_project(&self.dir)?;
-        let linked =
-            options.open(&kept).and_then(|file| std::fs::hard_link(&kept, path).map(|()| file));
-        // Without hard links, the well-known name matters more.
-        linked.or_else(|_| with_parent_dir(path, || options.open(path)))
+        let create = |path: &Path| {
+            // Not written through: an agent may have left a link.
+            let _ = std::fs::remove_file(path);
+            private_files::private_open_options().write(true).create_new(true).open(path)
+        };
+        Ok([create(&kept)?, with_parent_dir(path, || create(path))?])
     }
 
     fn measure_last(&mut self) {
@@ -59,7 +58,7 @@ impl GuardrailLogs {
         }
     }
 
-    fn remove_oldest(&mut self, links: &Path) {
+    fn remove_oldest(&mut self, copies: &Path) {
         let newest = self.logs.iter().rev().filter_map(|(name, _)| iteration_of(name));
         let mut last_two: Vec<String> = Vec::new();
         for iteration in newest {
@@ -75,19 +74,24 @@ impl GuardrailLogs {
             && let Some((name, log_size)) = self.logs.pop_front()
         {
             size = size.saturating_sub(log_size);
-            remove(&self.dir.join(&name), links);
+            // Harmless if it fails.
+            let _ = std::fs::remove_file(self.dir.join(&name));
+            let _ = std::fs::remove_file(copies.join(&name));
         }
     }
 }
 
-/// Removes a log and its link, unless the link belongs to a later run.
-pub fn remove(kept: &Path, links: &Path) {
-    let link = links.join(kept.file_name().unwrap_or_default());
-    // Harmless if it fails.
-    if safe_fs::open_file(kept).is_ok_and(|file| safe_fs::is_same_file(&file, &link)) {
-        let _ = std::fs::remove_file(link);
+/// Removes the copies in `copies` of a run's logs, unless a run in `newer` has replaced them.
+pub(super) fn remove_copies(run: &Path, copies: &Path, newer: &[RunDir]) {
+    for log in run.read_dir().into_iter().flatten().flatten() {
+        let name = log.file_name();
+        if name.to_str().is_some_and(|name| iteration_of(name).is_some())
+            && !newer.iter().any(|run| run.path.join(&name).exists())
+        {
+            // Harmless if it fails.
+            let _ = std::fs::remove_file(copies.join(&name));
+        }
     }
-    let _ = std::fs::remove_file(kept);
 }
 
 pub fn iteration_of(name: &str) -> Option<&str> {
@@ -121,14 +125,16 @@ mod tests {
             for slug in ["a", "b"] {
                 let path = ralph.path().join(format!("guardrail_{n:03}_{slug}.log"));
                 let _ = std::fs::remove_file(&path);
-                logs.start_log(&path).unwrap().write_all(&vec![b'x'; bytes]).unwrap();
+                for mut file in logs.start_log(&path).unwrap() {
+                    file.write_all(&vec![b'x'; bytes]).unwrap();
+                }
             }
         };
         let mut logs = GuardrailLogs::open(&run, 1_000);
         (1..=20).for_each(|n| write(&mut logs, n, 100));
         let kept = names(&run);
         assert!((10..=11).contains(&kept.len()), "{kept:?}");
-        assert_eq!(kept, names(ralph.path()), "a link for each, and no other");
+        assert_eq!(kept, names(ralph.path()), "a copy of each, and no other");
         assert!(kept.contains(&"guardrail_020_b.log".to_owned()));
         // A resumed run counts existing logs.
         let mut logs = GuardrailLogs::open(&run, 1_000);
@@ -136,11 +142,14 @@ mod tests {
         write(&mut logs, 21, 100_000);
         let last = ["020_a", "020_b", "021_a", "021_b"].map(|it| format!("guardrail_{it}.log"));
         assert_eq!(names(&run), last);
-        std::fs::remove_file(ralph.path().join("guardrail_020_a.log")).unwrap();
-        std::fs::write(ralph.path().join("guardrail_020_a.log"), "of another").unwrap();
         write(&mut logs, 22, 1);
         assert_eq!(names(&run).len(), 4);
-        assert_eq!(names(ralph.path()).len(), 5);
+        assert_eq!(names(ralph.path()).len(), 4);
+        let newer = RunDir { id: String::new(), path: ralph.path().join("runs/newer") };
+        std::fs::create_dir(&newer.path).unwrap();
+        std::fs::write(newer.path.join("guardrail_022_a.log"), "").unwrap();
+        remove_copies(&run, ralph.path(), &[newer]);
+        assert_eq!(names(ralph.path()), ["guardrail_022_a.log"]);
     }
 
     #[test]

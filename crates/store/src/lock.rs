@@ -6,7 +6,7 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -82,35 +82,6 @@ impl Lock {
         self.write_note(cut_off)
     }
 
-    pub fn is_noted_at(&self, note: &Path) -> bool {
-        self.holder_file.as_ref().is_none_or(|ours| safe_fs::is_same_file(ours, note))
-    }
-
-    /// Rewrites the note if its file was removed. Returns whether it was.
-    pub fn restore(&mut self, note: &Path, me: &Holder) -> io::Result<bool> {
-        if self.is_noted_at(note) {
-            return Ok(false);
-        }
-        self.holder_file = Some(open_note(note)?);
-        self.write_note(Some(me))?;
-        Ok(true)
-    }
-
-    /// Like [`restore`](Lock::restore), while an agent in `root` may create links at any time.
-    pub fn restore_beside_agent(
-        &mut self,
-        root: &Path,
-        note: &Path,
-        me: &Holder,
-    ) -> io::Result<()> {
-        let is_removed = |file: &File| file.metadata().is_ok_and(|meta| meta.nlink() == 0);
-        if self.holder_file.as_ref().is_some_and(is_removed) {
-            self.holder_file = Some(safe_fs::make(root, note)?);
-            self.write_note(Some(me))?;
-        }
-        Ok(())
-    }
-
     fn write_note(&mut self, holder: Option<&Holder>) -> io::Result<()> {
         let text = holder.map(serde_json::to_string).transpose()?.unwrap_or_default();
         // Overwritten before it is truncated: on a full disk, the old note survives.
@@ -170,18 +141,7 @@ pub fn read_holder(note: &Path) -> Option<Holder> {
     read_note(&mut safe_fs::open_file(note).ok()?)
 }
 
-/// Rewrites the note of a killed run. The caller keeps the project idle.
-pub(super) fn leave_note(note: &Path, cut_off: &Holder) -> io::Result<()> {
-    let mut file = open_note(note)?;
-    file.set_len(0)?;
-    file.write_all(serde_json::to_string(cut_off)?.as_bytes())
-}
-
-/// Opens or creates the note, and removes any link or pipe that an agent put in its place.
-pub(super) fn open_note(path: &Path) -> io::Result<File> {
-    if path.symlink_metadata().is_ok_and(|meta| !meta.is_file() && !meta.is_dir()) {
-        std::fs::remove_file(path)?;
-    }
+fn open_note(path: &Path) -> io::Result<File> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let mut options = private_files::private_open_options();
     options.read(true).write(true).create(true).truncate(false).custom_flags(flags).open(path)
@@ -238,22 +198,12 @@ mod tests {
     fn removed_lock_note_does_not_free_lock() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
-        let LockAttempt::Acquired { mut lock, .. } =
-            Lock::try_lock(dir.path(), &path, &holder("a")).unwrap()
-        else {
-            panic!("a new lock is free");
-        };
+        let _lock = Lock::try_lock(dir.path(), &path, &holder("a")).unwrap();
         std::fs::remove_file(&path).unwrap();
         assert!(matches!(
             Lock::try_lock(dir.path(), &path, &holder("b")).unwrap(),
             LockAttempt::Held(None)
         ));
-        std::fs::remove_file(&path).unwrap();
-        assert!(lock.restore(&path, &holder("a")).unwrap());
-        match Lock::try_lock(dir.path(), &path, &holder("b")).unwrap() {
-            LockAttempt::Held(Some(who)) => assert_eq!(who, holder("a")),
-            other => panic!("{other:?}"),
-        }
     }
 
     #[test]

@@ -1,97 +1,52 @@
-//! Session logs for people: `.ralph/logs/session-YYYYMMDD-HHMMSS.log`.
+//! Session logs for people: `.ralph/logs/session-YYYYMMDD-HHMMSS.log`, linked to the run directory.
 
 use std::fs::File;
-use std::io::{self, Seek, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use jiff::civil::DateTime;
 
-use super::dir_identity::DirHandle;
 use super::private_files;
 use super::project::Project;
-use super::safe_fs::{self, is_same_file};
+use super::runs::RunDir;
+use super::safe_fs;
 
-#[derive(Debug)]
-pub struct LogFile {
-    /// Not created again for a log.
-    project: DirHandle,
-    path: PathBuf,
-    file: File,
-}
-
-impl LogFile {
-    /// Names the log by the time. If that is taken, uses the next free second, so names sort in
-    /// session order.
-    pub fn create(project: &Project, now: DateTime) -> io::Result<LogFile> {
-        let dir = project.logs_dir();
-        private_files::create_in_project(&dir)?;
-        for offset in 0.. {
-            let Ok(time) = now.checked_add(jiff::Span::new().seconds(offset)) else { break };
-            let path = dir.join(format!("session-{}.log", time.strftime("%Y%m%d-%H%M%S")));
-            match new_file(&path) {
-                Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {}
-                file => {
-                    return Ok(LogFile {
-                        project: DirHandle::new(project.root()),
-                        file: file?,
-                        path,
-                    });
-                }
+/// Creates a log in the run directory, and a link to it, which is named by the time. If that is
+/// taken, uses the next free second, so names sort in session order. Returns the link.
+pub fn create_session_log(
+    project: &Project,
+    run: &RunDir,
+    now: DateTime,
+) -> io::Result<(File, PathBuf)> {
+    let dir = project.logs_dir();
+    safe_fs::check_inside(project.root(), &dir.join("file"))?;
+    private_files::create_in_project(&dir)?;
+    for offset in 0.. {
+        let Ok(time) = now.checked_add(jiff::Span::new().seconds(offset)) else { break };
+        let name = format!("session-{}.log", time.strftime("%Y%m%d-%H%M%S"));
+        let (log, link) = (run.path.join(&name), dir.join(&name));
+        match std::os::unix::fs::symlink(&log, &link) {
+            Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {}
+            linked => {
+                linked?;
+                let mut options = private_files::private_open_options();
+                return Ok((options.append(true).create_new(true).open(&log)?, link));
             }
         }
-        Err(io::ErrorKind::AlreadyExists.into())
     }
-
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Restores a removed log (`git clean -fdx`). Refuses a directory that has become a link out of
-    /// the project.
-    pub fn restore(&mut self) -> io::Result<()> {
-        if is_same_file(&self.file, &self.path) {
-            return Ok(());
-        }
-        if !self.project.is_unchanged() {
-            // The run reports this itself.
-            return Ok(());
-        }
-        safe_fs::check_inside(self.project.path(), &self.path)?;
-        if let Some(dir) = self.path.parent() {
-            private_files::create_in_project(dir)?;
-        }
-        let mut copy = new_file(&self.path)?;
-        self.file.rewind()?;
-        io::copy(&mut self.file, &mut copy)?;
-        self.file = copy;
-        Ok(())
-    }
+    Err(io::ErrorKind::AlreadyExists.into())
 }
 
-fn new_file(path: &Path) -> io::Result<File> {
-    private_files::private_open_options().read(true).append(true).create_new(true).open(path)
-}
-
-impl Write for LogFile {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// Keeps the beginning of endless output.
+/// Keeps the beginning of endless output, in two files.
 #[derive(Debug)]
 pub struct BoundedLog {
-    file: File,
+    files: [File; 2],
     bytes_left: u64,
 }
 
 impl BoundedLog {
-    pub fn new(file: File, room: u64) -> Self {
-        BoundedLog { file, bytes_left: room }
+    pub fn new(files: [File; 2], room: u64) -> Self {
+        BoundedLog { files, bytes_left: room }
     }
 
     /// Appends what fits, then a notice.
@@ -100,10 +55,11 @@ impl BoundedLog {
             return Ok(());
         }
         let fitting = bytes.len().min(usize::try_from(self.bytes_left).unwrap_or(usize::MAX));
-        self.file.write_all(&bytes[..fitting])?;
         self.bytes_left -= fitting as u64;
-        if self.bytes_left == 0 {
-            self.file.write_all(TRUNCATED_NOTICE)?;
+        let notice = if self.bytes_left == 0 { TRUNCATED_NOTICE } else { b"" };
+        for file in &mut self.files {
+            file.write_all(&bytes[..fitting])?;
+            file.write_all(notice)?;
         }
         Ok(())
     }
@@ -148,21 +104,22 @@ mod tests {
         names
     }
 
-    fn project() -> (tempfile::TempDir, Project) {
+    fn project() -> (tempfile::TempDir, Project, RunDir) {
         let dir = tempfile::tempdir().unwrap();
-        let project = Project::new(dir.path().join("project"));
-        (dir, project)
-    }
-
-    fn time() -> DateTime {
-        jiff::civil::date(2026, 11, 15).at(20, 27, 52, 0)
+        let project = Project::new(&dir.path().join("project"), &dir.path().join("home"));
+        let run = project.run_dir("20261115-202752-0a1b");
+        run.create().unwrap();
+        (dir, project, run)
     }
 
     #[test]
     fn sessions_in_same_second_have_separate_logs() {
-        let (_dir, project) = project();
-        for _ in 0..3 {
-            LogFile::create(&project, time()).unwrap().write_all(b"x").unwrap();
+        let (_dir, project, run) = project();
+        let time = jiff::civil::date(2026, 11, 15).at(20, 27, 52, 0);
+        for text in ["one", "two", "three"] {
+            let (mut log, link) = create_session_log(&project, &run, time).unwrap();
+            log.write_all(text.as_bytes()).unwrap();
+            assert_eq!(std::fs::read_to_string(link).unwrap(), text);
         }
         let expected = [
             "session-20261115-202752.log",
@@ -170,49 +127,41 @@ mod tests {
             "session-20261115-202754.log",
         ];
         assert_eq!(names(&project.logs_dir()), expected);
+        assert_eq!(names(&run.path), expected);
     }
 
     #[test]
-    fn removed_session_log_is_restored_completely() {
-        let (dir, project) = project();
-        let logs = project.logs_dir();
-        let mut log = LogFile::create(&project, time()).unwrap();
-        log.write_all(b"one\n").unwrap();
-        std::fs::remove_dir_all(&logs).unwrap();
-        log.write_all(b"two\n").unwrap();
-        log.restore().unwrap();
-        log.restore().unwrap();
-        log.write_all(b"three\n").unwrap();
-        assert_eq!(std::fs::read_to_string(log.path()).unwrap(), "one\ntwo\nthree\n");
-        // Links left by an agent are not followed.
-        std::fs::remove_dir_all(&logs).unwrap();
-        std::os::unix::fs::symlink(dir.path(), &logs).unwrap();
-        assert_eq!(log.restore().unwrap_err().kind(), io::ErrorKind::PermissionDenied);
-        assert_eq!(names(dir.path()), ["project"]);
+    fn logs_directory_outside_project_is_refused() {
+        let (dir, project, run) = project();
+        std::fs::create_dir_all(project.ralph_dir()).unwrap();
+        std::os::unix::fs::symlink(dir.path(), project.logs_dir()).unwrap();
+        let time = jiff::civil::date(2026, 11, 15).at(20, 27, 52, 0);
+        let err = create_session_log(&project, &run, time).unwrap_err();
+        assert_eq!(err.kind(), io::ErrorKind::PermissionDenied);
     }
 
     #[test]
     fn endless_command_output_is_bounded_in_log() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("log");
-        let mut log = BoundedLog::new(new_file(&path).unwrap(), 10);
+        let (path, copy) = (dir.path().join("log"), dir.path().join("copy"));
+        let mut log = BoundedLog::new([&path, &copy].map(|it| File::create(it).unwrap()), 10);
         for _ in 0..100 {
             log.append(b"yes\n").unwrap();
         }
         let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(text, std::fs::read_to_string(&copy).unwrap());
         assert!(text.starts_with("yes\nyes\nye\n[ralph] this log is full"), "{text}");
         assert_eq!(text.lines().count(), 4);
     }
 
     #[test]
     fn old_session_logs_are_removed_and_other_files_kept() {
-        let (_dir, project) = project();
-        let logs = &project.logs_dir();
+        let dir = tempfile::tempdir().unwrap();
+        let logs = dir.path();
         for day in 1..=4 {
-            let now = jiff::civil::date(2026, 11, day).at(0, 0, 0, 0);
-            let log = LogFile::create(&project, now).unwrap();
-            let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(day as u64);
-            log.file.set_modified(time).unwrap();
+            let log = File::create(logs.join(format!("session-2026110{day}-000000.log"))).unwrap();
+            let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(day);
+            log.set_modified(time).unwrap();
         }
         std::fs::write(logs.join("mine.log"), "x").unwrap();
         prune(logs, 2).unwrap();

@@ -1,13 +1,16 @@
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use super::project_record::ProjectHome;
+use super::relocation::DirIdentity;
+use super::runs::{self, RunDir};
 use super::save::save_atomically;
-use super::{active_marker, lock, private_files, safe_fs};
+use super::{active_marker, private_files, runs_link, safe_fs};
 
 /// Run-time files that do not belong in version control, unlike settings, prompts and plans.
 const GITIGNORE: &str = "\
 # Written by ralph: run-time files and what is only for this machine.
-/runs/
+/runs
 /logs/
 /lock
 /settings.local.json
@@ -42,32 +45,49 @@ pub fn is_run_time_file(path: &str) -> bool {
                 relative.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/'))
             }
             (None, Some((start, end))) => relative.starts_with(start) && relative.ends_with(end),
-            (None, None) => relative == pattern,
+            // A directory of this name is one of version 0.1.
+            (None, None) => relative
+                .strip_prefix(pattern)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/')),
         }
     })
 }
 
+/// A directory that agents work in, and where its runs are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Project {
-    root: PathBuf,
+    home: ProjectHome,
 }
 
 impl Project {
-    /// `root` must be resolved already.
-    pub fn new(root: PathBuf) -> Self {
-        Project { root }
+    /// `root` must be resolved already. `ralph_home` is ralph's own directory.
+    pub fn new(root: &Path, ralph_home: &Path) -> Self {
+        Project { home: ProjectHome::new(ralph_home, root) }
     }
 
     pub fn root(&self) -> &Path {
-        &self.root
+        self.home.root()
     }
 
     pub fn ralph_dir(&self) -> PathBuf {
-        self.root.join(".ralph")
+        self.root().join(".ralph")
+    }
+
+    pub fn ralph_home(&self) -> &Path {
+        self.home.ralph_home()
+    }
+
+    /// The directory of this project in ralph's home.
+    pub fn state_dir(&self) -> &Path {
+        self.home.dir()
     }
 
     pub fn runs_dir(&self) -> PathBuf {
-        self.ralph_dir().join("runs")
+        self.home.runs_dir()
+    }
+
+    pub fn run_dir(&self, id: &str) -> RunDir {
+        RunDir { id: id.to_owned(), path: self.runs_dir().join(id) }
     }
 
     pub fn logs_dir(&self) -> PathBuf {
@@ -78,17 +98,35 @@ impl Project {
     pub const PLAN_FILE: &'static str = ".ralph/implementation_plan.md";
 
     pub fn lock_path(&self) -> PathBuf {
-        self.ralph_dir().join("lock")
+        self.state_dir().join("lock")
     }
 
-    /// Creates all paths that a run writes to, so an agent cannot create them first.
+    /// Creates all paths in the project that a run writes to, so an agent cannot create them first.
     pub fn prepare_all(&self) -> io::Result<()> {
         self.prepare()?;
-        for dir in [self.runs_dir(), self.logs_dir()] {
-            private_files::create_in_project(&dir)?;
-        }
+        private_files::create_in_project(&self.logs_dir())?;
         self.restrict_access();
-        lock::open_note(&self.lock_path()).map(drop)
+        Ok(())
+    }
+
+    /// Creates the directory for runs in ralph's home. [`prepare`](Project::prepare) links it.
+    pub fn prepare_state(&self) -> io::Result<()> {
+        private_files::create_dir_all(&self.runs_dir())?;
+        // A path that is not UTF-8 cannot be recorded. Then a move goes unnoticed.
+        let _ = self.home.update(|record| record.identity = DirIdentity::read_at(self.root()));
+        Ok(())
+    }
+
+    /// Like [`home::restore_access`](super::home::restore_access), for the runs of this project.
+    pub fn restore_run_access(&self) -> Vec<PathBuf> {
+        let runs = runs::list(&self.runs_dir()).unwrap_or_default();
+        let mut restored: Vec<PathBuf> =
+            runs.iter().filter_map(|run| private_files::restore_access(&run.path)).collect();
+        // Only the last run can have been killed without a restoration.
+        let last = runs.last().and_then(|run| run.path.read_dir().ok());
+        let files = last.into_iter().flatten().flatten();
+        restored.extend(files.filter_map(|file| private_files::restore_access(&file.path())));
+        restored
     }
 
     /// Older versions let other users read these files.
@@ -102,17 +140,19 @@ impl Project {
             name != ".gitignore" && name.to_str().is_some_and(is_own)
         });
         files.for_each(|entry| private_files::restrict_access(&entry.path()));
-        [self.runs_dir(), self.logs_dir()]
-            .iter()
-            .for_each(|dir| private_files::restrict_access(dir));
+        private_files::restrict_access(&self.logs_dir());
     }
 
     pub fn prepare(&self) -> io::Result<()> {
         let ralph_dir = self.ralph_dir();
-        for dir in [&ralph_dir, &self.runs_dir(), &self.logs_dir()] {
-            safe_fs::check_inside(&self.root, &dir.join("file"))?;
+        for dir in [&ralph_dir, &self.logs_dir()] {
+            safe_fs::check_inside(self.root(), &dir.join("file"))?;
         }
         std::fs::create_dir_all(&ralph_dir)?;
+        if self.runs_dir().is_dir() {
+            // Only for people: a read-only project works without it.
+            let _ = runs_link::create(self);
+        }
         let ignore = ralph_dir.join(".gitignore");
         match std::fs::OpenOptions::new().write(true).create_new(true).open(&ignore) {
             Ok(mut file) => file.write_all(GITIGNORE.as_bytes()).inspect_err(|_| {
@@ -120,22 +160,13 @@ impl Project {
                 let _ = std::fs::remove_file(&ignore);
             }),
             Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {
-                if is_truncated_gitignore(&ignore) {
+                if is_outdated_gitignore(&ignore) {
                     save_atomically(&ignore, GITIGNORE.as_bytes())
                 } else {
                     Ok(())
                 }
             }
             Err(err) => Err(err),
-        }
-    }
-
-    /// Like [`prepare`](Project::prepare), while an agent may create links. A truncated file is
-    /// completed later.
-    pub fn prepare_beside_agent(&self) -> io::Result<()> {
-        match safe_fs::make_whole(&self.root, &self.ralph_dir().join(".gitignore"), GITIGNORE) {
-            Err(err) if err.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-            other => other,
         }
     }
 
@@ -146,17 +177,19 @@ impl Project {
     }
 }
 
-/// Whether an ignore file is a proper prefix of ralph's: its writer was killed, or the disk was
-/// full.
-fn is_truncated_gitignore(path: &Path) -> bool {
+/// Whether ralph wrote the ignore file, but not all of it (its writer was killed, or the disk was
+/// full), or in version 0.1, in which `runs` was a directory.
+fn is_outdated_gitignore(path: &Path) -> bool {
     let is_file = path.symlink_metadata().is_ok_and(|meta| meta.is_file());
-    let max_bytes = GITIGNORE.len() as u64;
+    let max_bytes = 2 * GITIGNORE.len() as u64;
     let content =
         || safe_fs::open_file(path).and_then(|file| safe_fs::read_limited(file, max_bytes));
-    is_file
-        && content().is_ok_and(|bytes| {
-            bytes.len() < GITIGNORE.len() && GITIGNORE.as_bytes().starts_with(&bytes)
-        })
+    let is_own = |bytes: &[u8]| {
+        bytes != GITIGNORE.as_bytes()
+            && (GITIGNORE.as_bytes().starts_with(bytes)
+                || GITIGNORE.replace("/runs\n", "/runs/\n").as_bytes().starts_with(bytes))
+    };
+    is_file && content().is_ok_and(|bytes| is_own(&bytes))
 }
 
 #[cfg(test)]
@@ -172,6 +205,7 @@ mod tests {
             (".ralph/.gitignore", true),
             (".ralph/runs/x/events.jsonl", true),
             (".ralph/runs/", true),
+            (".ralph/runs", true),
             (".ralph/lock", true),
             (".ralph/settings.local.json", true),
             (".ralph/guardrail_001_test.log", true),
@@ -194,7 +228,7 @@ mod tests {
     #[test]
     fn user_gitignore_is_not_overwritten() {
         let dir = tempfile::tempdir().unwrap();
-        let project = Project::new(dir.path().to_owned());
+        let project = Project::new(dir.path(), &dir.path().join("home"));
         project.prepare().unwrap();
         let ignore = project.ralph_dir().join(".gitignore");
         assert!(std::fs::read_to_string(&ignore).unwrap().contains("settings.local.json"));
@@ -206,23 +240,21 @@ mod tests {
     #[test]
     fn truncated_gitignore_is_completed() {
         let dir = tempfile::tempdir().unwrap();
-        let project = Project::new(dir.path().to_owned());
+        let project = Project::new(dir.path(), &dir.path().join("home"));
         project.prepare().unwrap();
         let ignore = project.ralph_dir().join(".gitignore");
         for torn in [0, 1, 70, GITIGNORE.len() - 1] {
             std::fs::write(&ignore, &GITIGNORE[..torn]).unwrap();
             assert!(!project.is_prepared(), "{torn}");
-            project.prepare_beside_agent().unwrap();
             project.prepare().unwrap();
             assert_eq!(std::fs::read_to_string(&ignore).unwrap(), GITIGNORE, "{torn}");
         }
+        std::fs::write(&ignore, GITIGNORE.replace("/runs\n", "/runs/\n")).unwrap();
+        project.prepare().unwrap();
+        assert_eq!(std::fs::read_to_string(&ignore).unwrap(), GITIGNORE, "of version 0.1");
         std::fs::remove_file(&ignore).unwrap();
         assert!(!project.is_prepared());
-        project.prepare_beside_agent().unwrap();
-        assert!(project.is_prepared());
-        assert_eq!(std::fs::read_to_string(&ignore).unwrap(), GITIGNORE);
         // A link of the user is kept, with its target.
-        std::fs::remove_file(&ignore).unwrap();
         let theirs = dir.path().join("theirs");
         std::fs::write(&theirs, "").unwrap();
         std::os::unix::fs::symlink(&theirs, &ignore).unwrap();

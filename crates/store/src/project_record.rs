@@ -1,13 +1,15 @@
 //! Data about a project outside the agent's reach:
-//! `$RALPH_HOME/projects/<label>-<hash of the path>/project.json`.
+//! `$RALPH_HOME/projects/<label>-<hash of the path>`, with `project.json` and its runs.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::lock;
 use super::naming;
 use super::private_files;
 use super::relocation::{DirIdentity, Relocation};
@@ -15,6 +17,7 @@ use super::save::save_privately;
 
 const FILE: &str = "project.json";
 const LOCK: &str = "record.lock";
+const RUNS: &str = "runs";
 
 impl ProjectRecord {
     fn relocated(&self, moved: &Relocation) -> ProjectRecord {
@@ -85,6 +88,7 @@ pub struct GitDirs {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProjectHome {
+    ralph_home: PathBuf,
     dir: PathBuf,
     root: PathBuf,
 }
@@ -95,11 +99,31 @@ impl ProjectHome {
         let name = root.file_name().map_or_else(String::new, |name| name.to_string_lossy().into());
         let hash = fnv64(root.as_os_str().as_encoded_bytes());
         let dir = projects_dir(home).join(format!("{}-{hash:016x}", naming::label(&name)));
-        ProjectHome { dir, root: root.to_owned() }
+        ProjectHome { ralph_home: home.to_owned(), dir, root: root.to_owned() }
+    }
+
+    /// Whether `name` is one of a project's directory.
+    pub(super) fn is_name(name: &OsStr) -> bool {
+        let hash = name.to_str().and_then(|name| name.rsplit_once('-'));
+        hash.is_some_and(|(_, hash)| {
+            hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit())
+        })
+    }
+
+    pub fn ralph_home(&self) -> &Path {
+        &self.ralph_home
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
     }
 
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    pub fn runs_dir(&self) -> PathBuf {
+        self.dir.join(RUNS)
     }
 
     pub fn file(&self) -> PathBuf {
@@ -134,25 +158,99 @@ pub fn all_records(home: &Path) -> Vec<ProjectRecord> {
     dirs.filter_map(|entry| read_record(&entry.path().join(FILE)).ok().flatten()).collect()
 }
 
-/// If the project at `root`, or one around it, was moved there, transfers its record and those
-/// inside it.
-pub fn adopt_moved_project(home: &Path, root: &Path) -> io::Result<()> {
+/// Run data of a project that no longer exists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OrphanedRuns {
+    pub root: PathBuf,
+    pub dir: PathBuf,
+    pub bytes: u64,
+}
+
+pub fn orphaned_runs(home: &Path) -> Vec<OrphanedRuns> {
+    let records = all_records(home).into_iter().filter(|record| !record.root.exists());
+    let homes = records.map(|record| ProjectHome::new(home, &record.root));
+    let with_runs = homes.filter(|home| home.runs_dir().is_dir());
+    with_runs
+        .map(|ProjectHome { root, dir, .. }| OrphanedRuns { bytes: size_of(&dir), root, dir })
+        .collect()
+}
+
+fn size_of(directory: &Path) -> u64 {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let sizes = entries.map(|entry| match entry.metadata() {
+        Ok(meta) if meta.is_dir() => size_of(&entry.path()),
+        Ok(meta) => meta.len(),
+        Err(_) => 0,
+    });
+    sizes.sum()
+}
+
+/// If the project at `root`, or one around it, was moved there, transfers its data and that of the
+/// projects inside it. Returns where it was.
+pub fn adopt_moved_project(home: &Path, root: &Path) -> io::Result<Option<PathBuf>> {
     let records = all_records(home);
     let moved = records
         .iter()
         .find_map(|record| record.identity.as_ref()?.find_moved(&record.root, root.ancestors()));
-    let Some(moved) = moved else { return Ok(()) };
+    let Some(moved) = moved else { return Ok(None) };
+    // Moved under a run that still writes there.
+    let Ok(_idle) = lock::lock_briefly(root, &ProjectHome::new(home, root).dir) else {
+        return Ok(None);
+    };
+    let mut from = None;
     for record in records.iter().filter(|record| moved.apply(&record.root) != record.root) {
-        let mut relocated = record.relocated(&moved);
-        ProjectHome::new(home, &relocated.root).update(|there| {
-            relocated.agent_writable.append(&mut there.agent_writable);
-            relocated.agent_writable.sort();
-            relocated.agent_writable.dedup();
-            *there = relocated.clone();
-        })?;
-        ProjectHome::new(home, &record.root).update(|record| record.identity = None)?;
+        let to = moved.apply(&record.root);
+        transfer(home, record, &moved)?;
+        from = if to == root { Some(record.root.clone()) } else { from };
+    }
+    Ok(from)
+}
+
+/// Transfers the data of a project that was moved from `from` to `to`.
+pub(super) fn take_over(home: &Path, from: &Path, to: &Path) -> io::Result<()> {
+    let record = ProjectHome::new(home, from).load()?;
+    transfer(home, &record, &Relocation::new(from, to))
+}
+
+/// Every step can be repeated. The old record goes last: it tells what is left to do.
+fn transfer(home: &Path, record: &ProjectRecord, moved: &Relocation) -> io::Result<()> {
+    let mut relocated = record.relocated(moved);
+    let [old, new] = [&record.root, &relocated.root].map(|root| ProjectHome::new(home, root));
+    new.update(|there| {
+        relocated.agent_writable.append(&mut there.agent_writable);
+        relocated.agent_writable.sort();
+        relocated.agent_writable.dedup();
+        *there = relocated.clone();
+    })?;
+    for entry in fs::read_dir(&old.dir)? {
+        let name = entry?.file_name();
+        if name != FILE && name != LOCK && name != RUNS {
+            merge_into(&old.dir.join(&name), &new.dir.join(&name))?;
+        }
+    }
+    if old.runs_dir().is_dir() {
+        merge_into(&old.runs_dir(), &new.runs_dir())?;
+    }
+    fs::remove_dir_all(&old.dir)
+}
+
+/// Moves a file or directory. What exists in both places stays as it is at `to`.
+fn merge_into(from: &Path, to: &Path) -> io::Result<()> {
+    if to.symlink_metadata().is_err() {
+        return fs::rename(from, to);
+    }
+    if from.is_dir() && to.is_dir() {
+        for entry in fs::read_dir(from)? {
+            let name = entry?.file_name();
+            merge_into(&from.join(&name), &to.join(&name))?;
+        }
     }
     Ok(())
+}
+
+/// The path of the project whose data is in `dir`.
+pub(super) fn root_of(dir: &Path) -> Option<PathBuf> {
+    read_record(&dir.join(FILE)).ok().flatten().map(|record| record.root)
 }
 
 /// Present paths of moved projects that contain one of `dirs`.
@@ -165,7 +263,7 @@ pub fn moved_roots(records: &[ProjectRecord], dirs: &[PathBuf]) -> Vec<PathBuf> 
     found.collect()
 }
 
-fn projects_dir(home: &Path) -> PathBuf {
+pub(super) fn projects_dir(home: &Path) -> PathBuf {
     home.join("projects")
 }
 
@@ -263,6 +361,24 @@ mod tests {
         adopt_moved_project(&home, &nested).unwrap();
         let record = ProjectHome::new(&home, &old).load().unwrap();
         assert_eq!((record.sandbox, record.identity), (None, DirIdentity::read_at(&old)));
+    }
+
+    #[test]
+    fn run_data_of_removed_projects_is_found() {
+        let temp = tempfile::tempdir().unwrap();
+        let home = temp.path().join("home");
+        for name in ["gone", "here", "without-runs"] {
+            let project = ProjectHome::new(&home, &temp.path().join(name));
+            project.update(|_| {}).unwrap();
+            if name != "without-runs" {
+                fs::create_dir_all(project.runs_dir().join("r")).unwrap();
+                fs::write(project.runs_dir().join("r/events.jsonl"), "12345").unwrap();
+            }
+        }
+        fs::create_dir(temp.path().join("here")).unwrap();
+        let [found] = &orphaned_runs(&home)[..] else { panic!("one is gone") };
+        assert_eq!(found.root, temp.path().join("gone"));
+        assert!(found.bytes > 5 && found.dir.is_dir(), "{found:?}");
     }
 
     #[test]

@@ -64,7 +64,7 @@ pub struct Relocation {
 
 impl Relocation {
     /// Missing parents of `from` were moved with it.
-    fn new(mut from: &Path, mut to: &Path) -> Relocation {
+    pub(super) fn new(mut from: &Path, mut to: &Path) -> Relocation {
         while from.file_name() == to.file_name()
             && let (Some(above), Some(now)) = (from.parent(), to.parent())
             && above.symlink_metadata().is_err()

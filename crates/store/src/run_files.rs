@@ -1,14 +1,13 @@
-//! The files of a run, and the restoration of a removed journal.
+//! The open files of a run: journal and raw agent output.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, Seek, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::journal_copies;
 use super::private_files;
 use super::runs::RunDir;
-use super::safe_fs::{self, is_same_file};
+use super::safe_fs;
 use ralph_events::journal;
 
 #[derive(Debug)]
@@ -21,27 +20,13 @@ pub struct RunFiles {
     raw: RawLog,
     /// Disk space for the last events.
     reserve: Option<File>,
-    second: Option<SecondName>,
 }
 
 /// Unlocks explicitly, as [`super::lock::Lock`] does.
 impl Drop for RunFiles {
     fn drop(&mut self) {
-        let begun = self.second.as_ref().and_then(|second| second.begun.as_ref());
-        for file in std::iter::once(&self.journal).chain(begun) {
-            let _ = file.unlock();
-        }
+        let _ = self.journal.unlock();
     }
-}
-
-/// The hard link to a journal outside the project.
-#[derive(Debug)]
-struct SecondName {
-    path: PathBuf,
-    /// False if `path` is on another file system.
-    is_linked: bool,
-    /// The start of the run, recorded where no link is possible.
-    begun: Option<File>,
 }
 
 impl RunFiles {
@@ -51,15 +36,7 @@ impl RunFiles {
         let journal = new_journal(&dir.journal())?;
         let raw = RawLog { path: dir.raw(), file: None, size: 0, max_file: max_raw / 2 };
         let reserve = allocate_reserve(&dir.path);
-        Ok(RunFiles {
-            dir,
-            journal,
-            journal_size: 0,
-            truncated_bytes: 0,
-            raw,
-            reserve,
-            second: None,
-        })
+        Ok(RunFiles { dir, journal, journal_size: 0, truncated_bytes: 0, raw, reserve })
     }
 
     /// Cuts off a partial last line. Fails if there is no journal.
@@ -95,54 +72,7 @@ impl RunFiles {
         let size = dir.raw().metadata().map_or(0, |meta| meta.len());
         let raw = RawLog { path: dir.raw(), file: None, size, max_file: max_raw / 2 };
         let reserve = allocate_reserve(&dir.path);
-        Ok(RunFiles {
-            dir,
-            journal,
-            journal_size,
-            truncated_bytes: torn,
-            raw,
-            reserve,
-            second: None,
-        })
-    }
-
-    /// Links the journal to `path` while the run lasts, if that is on the same file system.
-    pub fn keep_also_at(&mut self, path: PathBuf) {
-        // Some file systems do not count links, so a lost one would go unnoticed.
-        let has_two_links = || self.journal.metadata().is_ok_and(|meta| meta.nlink() > 1);
-        let is_linked = journal_copies::link(&self.dir.journal(), &path).is_ok() && has_two_links();
-        let begun = self.second.take().and_then(|second| second.begun);
-        self.second = Some(SecondName { path, is_linked, begun });
-    }
-
-    /// Removes the second name if the journal is in place, else makes sure that a copy survives.
-    pub fn close(mut self) -> io::Result<()> {
-        let _ = self.sync();
-        let is_in_place = self.is_in_place();
-        let Some(SecondName { path, is_linked, begun }) = self.second.take() else { return Ok(()) };
-        if is_in_place {
-            journal_copies::remove(&path);
-        } else if !is_linked {
-            journal_copies::save(&mut self.journal, &path)?;
-        }
-        if begun.is_some() {
-            journal_copies::remove(&journal_copies::begun(&path));
-        }
-        Ok(())
-    }
-
-    /// As on another file system.
-    #[cfg(test)]
-    pub(super) fn without_link(mut self) -> Self {
-        if let Some(second) = &mut self.second {
-            second.is_linked = false;
-        }
-        self
-    }
-
-    fn linked_at(&self) -> Option<PathBuf> {
-        let second = self.second.as_ref().filter(|second| second.is_linked)?;
-        is_same_file(&self.journal, &second.path).then(|| second.path.clone())
+        Ok(RunFiles { dir, journal, journal_size, truncated_bytes: torn, raw, reserve })
     }
 
     pub fn journal_size(&self) -> u64 {
@@ -153,111 +83,20 @@ impl RunFiles {
         self.truncated_bytes
     }
 
-    pub fn is_in_place(&self) -> bool {
-        is_same_file(&self.journal, &self.dir.journal())
-    }
-
-    /// Restores a removed journal (`git clean -fdx`), also if an older copy has its name
-    /// (`git stash pop`). Returns whether it was gone.
-    pub fn restore(&mut self) -> io::Result<bool> {
-        let path = self.dir.journal();
-        if self.is_in_place() {
-            return Ok(false);
-        }
-        private_files::create_in_project(&self.dir.path)?;
-        if path.symlink_metadata().is_ok_and(|meta| meta.is_file()) {
-            std::fs::remove_file(&path)?;
-        }
-        match self.linked_at() {
-            Some(second) if std::fs::hard_link(&second, &path).is_ok() => self.rotate_raw(),
-            _ => {
-                let root = self.dir.path.clone();
-                self.copy_to(&root)?;
-            }
-        }
-        Ok(true)
-    }
-
-    /// Where the journal is kept if it cannot be restored.
-    pub fn kept_at(&self) -> Option<&Path> {
-        self.second.as_ref().map(|second| second.path.as_path())
-    }
-
     pub fn read_journal(&self) -> io::Result<File> {
-        safe_fs::open_file(&self.dir.journal()).or_else(|err| match self.linked_at() {
-            Some(second) => safe_fs::open_file(&second),
-            None => Err(err),
-        })
+        safe_fs::open_file(&self.dir.journal())
     }
 
-    /// Whether the journal lost a link. Called after every write, so it must be cheap. A moved
-    /// journal is found by [`RunFiles::restore`].
+    /// Whether an agent without a sandbox, or the user, removed the journal.
     pub fn is_removed(&self) -> bool {
-        let expected_links =
-            1 + u64::from(self.second.as_ref().is_some_and(|second| second.is_linked));
-        self.journal.metadata().is_ok_and(|meta| meta.nlink() < expected_links)
-    }
-
-    /// Like [`restore`](RunFiles::restore), while an agent in `root` may create links.
-    pub fn put_back_beside_agent(&mut self, root: &Path) -> io::Result<bool> {
-        let path = self.dir.journal();
-        if self.is_in_place() {
-            // Only the second name is lost.
-            self.relink();
-            return Ok(false);
-        }
-        match self.linked_at() {
-            // A link needs no space and is atomic. If it fails, the second name remains.
-            Some(second) => {
-                safe_fs::make_link(root, &path, &second)?;
-                self.rotate_raw();
-            }
-            None => self.copy_to(root)?,
-        }
-        Ok(true)
-    }
-
-    /// Continues in a copy, which gets the name when complete.
-    fn copy_to(&mut self, root: &Path) -> io::Result<()> {
-        let journal = &mut self.journal;
-        let copy = safe_fs::make_filled(root, &self.dir.journal(), |copy| {
-            journal.rewind()?;
-            io::copy(journal, copy)?;
-            rustix::fs::fcntl_setfl(&*copy, rustix::fs::OFlags::APPEND)?;
-            lock_journal(copy);
-            Ok(())
-        })?;
-        self.journal = copy;
-        self.rotate_raw();
-        self.relink();
-        Ok(())
-    }
-
-    fn relink(&mut self) {
-        if let Some(path) = self.second.as_ref().map(|second| second.path.clone()) {
-            self.keep_also_at(path);
-        }
-    }
-
-    /// Starts a new raw log; the old one is gone.
-    fn rotate_raw(&mut self) {
-        self.raw.file = None;
-        self.raw.size = 0;
+        self.journal.metadata().is_ok_and(|meta| meta.nlink() == 0)
     }
 
     /// Appends complete lines, all or none: a torn line would corrupt the one written after it.
     pub fn append_journal(&mut self, lines: &[u8]) -> io::Result<()> {
         let written = self.journal.write_all(lines);
         match &written {
-            Ok(()) => {
-                self.journal_size += lines.len() as u64;
-                if let Some(second) = &mut self.second
-                    && !second.is_linked
-                    && second.begun.is_none()
-                {
-                    second.begun = journal_copies::note_begun(&second.path, lines).ok();
-                }
-            }
+            Ok(()) => self.journal_size += lines.len() as u64,
             Err(_) => self.journal.set_len(self.journal_size)?,
         }
         written
@@ -385,48 +224,12 @@ mod tests {
     }
 
     #[test]
-    fn removed_journal_is_restored_completely() {
+    fn removed_journal_is_noticed() {
         let dir = tempfile::tempdir().unwrap();
-        let mut files = RunFiles::create(run(dir.path(), &new_id(0)), 100).unwrap();
-        files.append_journal(b"one\n").unwrap();
-        assert!(!files.restore().unwrap());
-        std::fs::remove_dir_all(&files.dir.path).unwrap();
-        files.append_journal(b"two\n").unwrap();
-        files.append_raw(b"raw").unwrap_err();
-        assert!(files.restore().unwrap());
-        files.append_journal(b"three\n").unwrap();
-        files.append_raw(b"raw").unwrap();
-        assert_eq!(std::fs::read(files.dir.journal()).unwrap(), b"one\ntwo\nthree\n");
-        assert!(files.dir.is_running(), "the lock moves along");
-        std::fs::rename(files.dir.journal(), dir.path().join("moved")).unwrap();
-        std::fs::write(files.dir.journal(), "one\n").unwrap();
-        assert!(files.restore().unwrap());
-        assert_eq!(std::fs::read(files.dir.journal()).unwrap(), b"one\ntwo\nthree\n");
-        std::fs::remove_file(files.dir.journal()).unwrap();
-        std::fs::create_dir(files.dir.journal()).unwrap();
-        files.restore().unwrap_err();
-    }
-
-    #[test]
-    fn journal_restore_beside_agent_does_not_follow_links() {
-        let dir = tempfile::tempdir().unwrap();
-        let root = dir.path().join("project");
-        let mut files = RunFiles::create(run(&root.join("runs"), &new_id(0)), 100).unwrap();
-        files.append_journal(b"one\n").unwrap();
+        let files = RunFiles::create(run(dir.path(), &new_id(0)), 100).unwrap();
         assert!(!files.is_removed());
-        std::fs::remove_dir_all(root.join("runs")).unwrap();
-        files.append_journal(b"two\n").unwrap();
+        std::fs::remove_dir_all(&files.dir.path).unwrap();
         assert!(files.is_removed());
-        std::os::unix::fs::symlink(dir.path(), root.join("runs")).unwrap();
-        files.put_back_beside_agent(&root).unwrap_err();
-        assert_eq!(dir.path().read_dir().unwrap().count(), 1);
-        std::fs::remove_file(root.join("runs")).unwrap();
-        files.put_back_beside_agent(&root).unwrap();
-        files.journal.rewind().unwrap();
-        files.append_journal(b"three\n").unwrap();
-        files.append_raw(b"raw").unwrap();
-        assert_eq!(std::fs::read(files.dir.journal()).unwrap(), b"one\ntwo\nthree\n");
-        assert!(!files.is_removed() && !files.restore().unwrap() && files.dir.is_running());
     }
 
     #[test]

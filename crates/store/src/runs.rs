@@ -1,4 +1,4 @@
-//! The run directories of a project, under `.ralph/runs`.
+//! The run directories of a project, under `$RALPH_HOME/projects/<project>/runs`.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Read, Seek};
@@ -89,42 +89,14 @@ impl RunDir {
             .unwrap_or_default()
     }
 
-    /// Fails with `PermissionDenied` if this is a link, or a link on its path leads out of `root`.
-    pub fn refuse_links(&self, root: &Path) -> io::Result<()> {
-        if self.path.symlink_metadata().is_ok_and(|meta| meta.is_symlink()) {
-            let message = format!("{} is a symbolic link", self.path.display());
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
-        }
-        safe_fs::check_inside(root, &self.journal())
-    }
-
     pub fn create(&self) -> io::Result<()> {
-        private_files::create_in_project(&self.path)
+        private_files::create_dir_all(&self.path)
     }
 
-    /// Whether the run got as far as its first line, even if its journal is gone.
+    /// Whether the run got as far as its first line.
     pub fn has_started(&self) -> bool {
         let has_content = |meta: std::fs::Metadata| !meta.is_file() || meta.len() > 0;
-        self.journal().symlink_metadata().is_ok_and(has_content)
-            || self.has_spent()
-            || self.is_running()
-    }
-
-    /// Whether there is agent or guardrail output, which proves that there was a journal.
-    pub fn has_spent(&self) -> bool {
-        let is_output =
-            |name: &str| name.ends_with(".ndjson") || guardrail_logs::iteration_of(name).is_some();
-        let entries = self.path.read_dir().into_iter().flatten().flatten();
-        entries.into_iter().any(|entry| entry.file_name().to_str().is_some_and(is_output))
-    }
-
-    /// Creates an empty raw log as such proof.
-    pub(super) fn note_spent(&self) -> io::Result<()> {
-        safe_fs::open_own(
-            private_files::private_open_options().append(true).create(true),
-            &self.raw(),
-        )
-        .map(drop)
+        self.journal().symlink_metadata().is_ok_and(has_content) || self.is_running()
     }
 
     /// Whether the run is empty and too old to be starting.
@@ -182,31 +154,6 @@ impl RunDir {
         Ok(bytes)
     }
 
-    pub fn first_words(&self) -> FirstWords {
-        const JOURNAL_PREFIX: &[u8] = br#"{"time":""#;
-        let mut file = match safe_fs::open_file(&self.journal()) {
-            Ok(file) => file,
-            Err(err) if err.kind() == io::ErrorKind::NotFound => return FirstWords::None,
-            Err(_) => return FirstWords::Other,
-        };
-        let mut bytes = Vec::new();
-        if (&mut file).take(MAX_PARTIAL_LINE + 1).read_to_end(&mut bytes).is_err() {
-            return FirstWords::Other;
-        }
-        let shorter = bytes.len().min(JOURNAL_PREFIX.len());
-        if bytes.trim_ascii().is_empty() {
-            FirstWords::None
-        } else if bytes[..shorter] == JOURNAL_PREFIX[..shorter]
-            && bytes.len() as u64 <= MAX_PARTIAL_LINE
-            && !bytes.contains(&b'\n')
-            && !bytes.contains(&0)
-        {
-            FirstWords::Torn
-        } else {
-            FirstWords::Other
-        }
-    }
-
     pub fn is_running(&self) -> bool {
         // Without locks, nothing counts as running.
         let held = |file: File| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
@@ -214,23 +161,10 @@ impl RunDir {
     }
 }
 
-/// A longer first line was not torn by a crash.
-const MAX_PARTIAL_LINE: u64 = 256 * 1024;
-
 const TAIL_BYTES: u64 = 8 * 1024;
 
 /// A run that is still empty after this time was killed.
 const START_TIMEOUT: Duration = Duration::from_secs(600);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FirstWords {
-    /// No journal, or an empty one.
-    None,
-    /// Its writer was killed.
-    Torn,
-    /// Complete lines, or something unreadable.
-    Other,
-}
 
 /// Oldest first.
 pub fn list(runs_dir: &Path) -> io::Result<Vec<RunDir>> {
@@ -250,8 +184,13 @@ pub fn list(runs_dir: &Path) -> io::Result<Vec<RunDir>> {
 }
 
 /// Removes the oldest runs beyond `keep`, and those that never started. Keeps running ones,
-/// `spare`, and the last resumable one.
-pub fn prune(runs_dir: &Path, keep: usize, spare: Option<&str>) -> io::Result<()> {
+/// `spare`, and the last resumable one. `ralph_dir` has copies of their guardrail logs.
+pub fn prune(
+    runs_dir: &Path,
+    ralph_dir: &Path,
+    keep: usize,
+    spare: Option<&str>,
+) -> io::Result<()> {
     let is_spared = |run: &RunDir| spare == Some(run.id.as_str());
     let (mut runs, never): (Vec<RunDir>, Vec<RunDir>) =
         list(runs_dir)?.into_iter().partition(|run| is_spared(run) || !run.never_started());
@@ -263,6 +202,7 @@ pub fn prune(runs_dir: &Path, keep: usize, spare: Option<&str>) -> io::Result<()
     }
     for run in runs.iter().chain(&never) {
         if !is_spared(run) && !run.is_running() {
+            guardrail_logs::remove_copies(&run.path, ralph_dir, &newer);
             // One failure does not stop the rest.
             let _ = remove(run);
         }
@@ -270,19 +210,8 @@ pub fn prune(runs_dir: &Path, keep: usize, spare: Option<&str>) -> io::Result<()
     Ok(())
 }
 
-/// Removes a run and the links to its logs, or a file with its name.
+/// Removes a run, or a file with its name.
 pub fn remove(run: &RunDir) -> io::Result<()> {
-    if let Some(links) = run.path.parent().and_then(Path::parent) {
-        for log in run.path.read_dir().into_iter().flatten().flatten() {
-            if log
-                .file_name()
-                .to_str()
-                .is_some_and(|name| guardrail_logs::iteration_of(name).is_some())
-            {
-                guardrail_logs::remove(&log.path(), links);
-            }
-        }
-    }
     std::fs::remove_dir_all(&run.path).or_else(|_| std::fs::remove_file(&run.path))
 }
 
@@ -321,7 +250,7 @@ mod tests {
             ids.iter().map(|id| RunFiles::create(run(dir.path(), id), 1000).unwrap()).collect();
         files.truncate(1);
         std::fs::create_dir(dir.path().join("mine")).unwrap();
-        prune(dir.path(), 2, Some(&ids[2])).unwrap();
+        prune(dir.path(), dir.path(), 2, Some(&ids[2])).unwrap();
         let remaining: Vec<String> =
             list(dir.path()).unwrap().into_iter().map(|run| run.id).collect();
         assert_eq!(remaining, [&ids[0], &ids[2], &ids[3], &ids[4]].map(Clone::clone));
@@ -354,14 +283,14 @@ mod tests {
         let remaining =
             || -> Vec<String> { list(dir.path()).unwrap().into_iter().map(|run| run.id).collect() };
         // It may be about to start.
-        prune(dir.path(), 5, None).unwrap();
+        prune(dir.path(), dir.path(), 5, None).unwrap();
         assert_eq!(remaining(), ids[1..]);
         let old = std::time::SystemTime::now() - 2 * START_TIMEOUT;
         File::open(&never.path).unwrap().set_modified(old).unwrap();
-        prune(dir.path(), 2, None).unwrap();
+        prune(dir.path(), dir.path(), 2, None).unwrap();
         assert_eq!(remaining(), [&ids[1], &ids[3], &ids[4]].map(Clone::clone));
         write(&ids[5], &[started]);
-        prune(dir.path(), 2, None).unwrap();
+        prune(dir.path(), dir.path(), 2, None).unwrap();
         assert_eq!(remaining(), ids[4..]);
     }
 }

@@ -3,9 +3,8 @@
 //! ralph runs outside the sandbox and would follow links that the agent could not. This holds for
 //! every command: an earlier run may have left them.
 
-use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write as _};
+use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 
@@ -111,90 +110,6 @@ pub fn resolve_within(root: &Path, path: &Path) -> io::Result<PathBuf> {
         return Ok(end);
     }
     Err(io::Error::new(io::ErrorKind::PermissionDenied, LINK_LEADS_OUT))
-}
-
-/// Creates a private file in `root`, with its directories. Never follows links, even if created
-/// meanwhile.
-pub fn make(root: &Path, path: &Path) -> io::Result<File> {
-    Place::make(root, path)?.create(0o600)
-}
-
-/// Like [`make`], readable by others. Leaves no partial file.
-pub fn make_whole(root: &Path, path: &Path, text: &str) -> io::Result<()> {
-    let place = Place::make(root, path)?;
-    place.create(0o666)?.write_all(text.as_bytes()).inspect_err(|_| place.remove())
-}
-
-/// Hard-links `file` to `path` as safely as [`make`].
-pub fn make_link(root: &Path, path: &Path, file: &Path) -> io::Result<()> {
-    let Place { directory, name } = Place::make(root, path)?;
-    let flags = rustix::fs::AtFlags::empty();
-    Ok(rustix::fs::linkat(rustix::fs::CWD, file, &directory, &*name, flags)?)
-}
-
-/// Creates or replaces a file as safely as [`make`], named after `fill` has succeeded.
-pub fn make_filled(
-    root: &Path,
-    path: &Path,
-    fill: impl FnOnce(&mut File) -> io::Result<()>,
-) -> io::Result<File> {
-    let place = Place::make(root, path)?;
-    let mut temp = OsString::from(".");
-    temp.push(&place.name);
-    temp.push(".new");
-    let temp = Place { directory: place.directory.try_clone()?, name: temp };
-    temp.remove();
-    let mut file = temp.create(0o600)?;
-    let filled = fill(&mut file).and_then(|()| {
-        let (from, to) = (&temp, &place);
-        Ok(rustix::fs::renameat(&from.directory, &*from.name, &to.directory, &*to.name)?)
-    });
-    filled.inspect_err(|_| temp.remove())?;
-    Ok(file)
-}
-
-/// A name in an open directory, whatever happens to its path.
-struct Place {
-    directory: File,
-    name: OsString,
-}
-
-impl Place {
-    fn make(root: &Path, path: &Path) -> io::Result<Place> {
-        use rustix::fs::{Mode, OFlags};
-        let outside = || io::Error::new(io::ErrorKind::InvalidInput, "it is not in the project");
-        let relative = path.strip_prefix(root).map_err(|_| outside())?;
-        let mut parts: Vec<_> = relative.components().collect();
-        if !parts.iter().all(|part| matches!(part, Component::Normal(_))) {
-            return Err(outside());
-        }
-        let name = parts.pop().ok_or_else(outside)?.as_os_str().to_owned();
-        let mut directory = File::open(root)?;
-        for (depth, part) in parts.into_iter().enumerate() {
-            // `.ralph` is in version control; everything below it is private.
-            let mode = Mode::from_raw_mode(if depth == 0 { 0o777 } else { 0o700 });
-            match rustix::fs::mkdirat(&directory, part.as_os_str(), mode) {
-                Ok(()) | Err(rustix::io::Errno::EXIST) => {}
-                Err(err) => return Err(err.into()),
-            }
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            directory =
-                rustix::fs::openat(&directory, part.as_os_str(), flags, Mode::empty())?.into();
-        }
-        Ok(Place { directory, name })
-    }
-
-    fn create(&self, mode: u32) -> io::Result<File> {
-        use rustix::fs::{Mode, OFlags};
-        let flags =
-            OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mode = Mode::from_raw_mode(mode);
-        Ok(rustix::fs::openat(&self.directory, &*self.name, flags, mode)?.into())
-    }
-
-    fn remove(&self) {
-        let _ = rustix::fs::unlinkat(&self.directory, &*self.name, rustix::fs::AtFlags::empty());
-    }
 }
 
 fn require_regular_file(file: File) -> io::Result<File> {
@@ -316,20 +231,6 @@ mod tests {
         symlink("sub", root.join("in")).unwrap();
         symlink("../secret", root.join("link")).unwrap();
         (dir, root)
-    }
-
-    #[test]
-    fn create_refuses_paths_through_links() {
-        let (dir, root) = project_with_links();
-        for name in ["file", "sub/file", "new/deep/file"] {
-            make(&root, &root.join(name)).unwrap();
-            assert!(root.join(name).is_file(), "{name}");
-        }
-        for name in ["file", "out/file", "in/new/file", "link", "", "../file", "file/x"] {
-            make(&root, &root.join(name)).unwrap_err();
-        }
-        make(&root, Path::new("/elsewhere")).unwrap_err();
-        assert_eq!(dir.path().read_dir().unwrap().count(), 1);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Archives the documents of finished work.
 
+use std::fs::Permissions;
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 pub const DIRECTORY: &str = "ralph-archive";
@@ -20,13 +22,8 @@ pub fn create(root: &Path, stem: &str, files: &[(&str, Vec<u8>)]) -> io::Result<
 
 fn create_in(archives: &Path, stem: &str, files: &[(&str, Vec<u8>)]) -> io::Result<PathBuf> {
     let mut builder = tempfile::Builder::new();
-    builder.prefix(".ralph-save-");
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt as _;
-        // The umask still applies.
-        builder.permissions(std::fs::Permissions::from_mode(0o777));
-    }
+    // The umask still applies.
+    builder.prefix(".ralph-save-").permissions(Permissions::from_mode(0o777));
     let staged = builder.tempdir_in(archives)?;
     for (name, bytes) in files {
         ralph_store::save::save_atomically(&staged.path().join(name), bytes)?;

@@ -59,6 +59,10 @@ pub fn quote_commands(commands: &[String]) -> String {
     first_few(&commands.iter().map(|command| format!("`{command}`")).collect::<Vec<_>>())
 }
 
+pub fn quote_criteria(criteria: &[String]) -> String {
+    criteria.iter().map(|criterion| format!("{criterion:?}")).collect::<Vec<_>>().join(", ")
+}
+
 pub fn first_few(names: &[String]) -> String {
     let shown = names.iter().take(MAX_NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
     match names.len().saturating_sub(MAX_NAMED) {

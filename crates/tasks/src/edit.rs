@@ -1,13 +1,12 @@
 //! Edits the text of a task list in place. Every other character stays, so layout, unknown keys and
 //! small diffs survive.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
-use serde::Deserialize as _;
-use serde::de::{Deserializer, MapAccess, Visitor};
+use serde_json::Value;
 use serde_json::ser::{PrettyFormatter, Serializer};
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 
 pub type FieldChange<'a> = (&'a str, Value);
 
@@ -27,31 +26,27 @@ pub fn set_in_story(text: &str, id: &str, changes: &[FieldChange<'_>]) -> Option
 }
 
 /// `None` if there is no list.
-pub fn add_story(text: &str, story: &Map<String, Value>) -> Option<String> {
+pub fn add_story(text: &str, story: &Value) -> Option<String> {
     let array = field_range(text, whole_range(text), "userStories")?;
     let stories = element_ranges(text, array.clone())?;
     let unit = indent_unit(text);
-    let (at, gap, end) = match (stories.first(), stories.last()) {
+    let (span, gap, end) = match (stories.first(), stories.last()) {
         (Some(first), Some(last)) => {
-            (last.end, format!(",{}", text.get(array.start + 1..first.start)?), "")
+            let gap = format!(",{}", text.get(array.start + 1..first.start)?);
+            (last.end..last.end, gap, String::new())
         }
         _ => {
-            let inner = array.start + 1..array.end.checked_sub(1)?;
-            let indent = indent_of_line(text, array.start);
-            let (gap, end) = if unit.is_empty() {
-                (String::new(), String::new())
-            } else {
-                let eol = line_end(text);
-                (format!("{eol}{indent}{unit}"), format!("{eol}{indent}"))
-            };
             // Only white space is between the brackets.
-            let text = format!("{}{}", text.get(..inner.start)?, text.get(inner.end..)?);
-            let story = render_value(&Value::Object(story.clone()), &gap, unit);
-            return splice(&text, inner.start..inner.start, &format!("{gap}{story}{end}"));
+            let inner = array.start + 1..array.end.checked_sub(1)?;
+            let end = match unit {
+                "" => String::new(),
+                _ => format!("{}{}", line_end(text), indent_of_line(text, array.start)),
+            };
+            (inner, format!("{end}{unit}"), end)
         }
     };
-    let story = render_value(&Value::Object(story.clone()), &gap, unit);
-    splice(text, at..at, &format!("{gap}{story}{end}"))
+    let story = render_value(story, &gap, unit);
+    splice(text, span, &format!("{gap}{story}{end}"))
 }
 
 fn whole_range(text: &str) -> Range<usize> {
@@ -74,23 +69,19 @@ fn apply(text: &str, object: Range<usize>, changes: &[FieldChange<'_>]) -> Optio
 fn set_field(text: &str, object: Range<usize>, key: &str, value: &Value) -> Option<String> {
     let fields = field_ranges(text, object.clone())?;
     let unit = indent_unit(text);
-    // Of duplicate keys, the last one counts.
-    if let Some((_, span)) = fields.iter().rev().find(|(name, _)| name == key) {
+    if let Some(span) = fields.get(key) {
         let line = format!("{}{}", line_end(text), indent_of_line(text, span.start));
         let gap = if first_gap(text, &object)?.contains('\n') { line } else { String::new() };
         return splice(text, span.clone(), &render_value(value, &gap, unit));
     }
     let gap = first_gap(text, &object)?;
-    let comma = if fields.is_empty() { "" } else { "," };
-    let name = Value::from(key);
-    let at = match fields.last() {
-        Some((_, last)) => last.end,
-        None => object.start + text.get(object)?.find('{')? + 1,
-    };
-    let space = if comma.is_empty() { "" } else { gap };
-    let space = if space.is_empty() && !comma.is_empty() { " " } else { space };
     let value = render_value(value, gap, unit);
-    splice(text, at..at, &format!("{comma}{space}{name}: {value}"))
+    let (at, separator) = match fields.values().map(|span| span.end).max() {
+        Some(end) if gap.is_empty() => (end, ", ".to_owned()),
+        Some(end) => (end, format!(",{gap}")),
+        None => (object.start + text.get(object)?.find('{')? + 1, String::new()),
+    };
+    splice(text, at..at, &format!("{separator}{}: {value}", Value::from(key)))
 }
 
 /// The white space before the first key, which precedes each key.
@@ -155,14 +146,12 @@ fn splice(text: &str, span: Range<usize>, new: &str) -> Option<String> {
 }
 
 fn field_range(text: &str, object: Range<usize>, key: &str) -> Option<Range<usize>> {
-    let mut fields = field_ranges(text, object)?;
-    fields.reverse();
-    fields.into_iter().find(|(name, _)| name == key).map(|(_, span)| span)
+    field_ranges(text, object)?.remove(key)
 }
 
-fn field_ranges(text: &str, object: Range<usize>) -> Option<Vec<(String, Range<usize>)>> {
-    let part = text.get(object)?;
-    let JsonFields(fields) = serde_json::from_str(part).ok()?;
+/// Of duplicate keys, the last one counts.
+fn field_ranges(text: &str, object: Range<usize>) -> Option<HashMap<String, Range<usize>>> {
+    let fields: HashMap<String, &RawValue> = serde_json::from_str(text.get(object)?).ok()?;
     fields.into_iter().map(|(name, value)| Some((name, range_of(text, value)?))).collect()
 }
 
@@ -179,32 +168,6 @@ fn range_of(text: &str, value: &RawValue) -> Option<Range<usize>> {
     (text.get(span.clone()) == Some(value)).then_some(span)
 }
 
-/// An object whose values are not parsed.
-struct JsonFields<'a>(Vec<(String, &'a RawValue)>);
-
-impl<'de> serde::Deserialize<'de> for JsonFields<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct FieldVisitor;
-        impl<'de> Visitor<'de> for FieldVisitor {
-            type Value = JsonFields<'de>;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut fields = Vec::new();
-                while let Some(name) = map.next_key::<String>()? {
-                    fields.push((name, map.next_value::<&RawValue>()?));
-                }
-                Ok(JsonFields(fields))
-            }
-        }
-        deserializer.deserialize_map(FieldVisitor)
-    }
-}
-
 pub fn value(text: &str) -> Option<Value> {
-    let mut deserializer = serde_json::Deserializer::from_str(text.get(whole_range(text))?);
-    Value::deserialize(&mut deserializer).ok()
+    serde_json::from_str(text.get(whole_range(text))?).ok()
 }

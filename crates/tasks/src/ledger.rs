@@ -41,8 +41,6 @@ pub struct Ledger {
     /// The run ended with this state, so later changes are not its agents'.
     #[serde(default)]
     closed: bool,
-    #[serde(skip)]
-    revision: u64,
 }
 
 /// A problem of the list; it goes into the prompt.
@@ -107,14 +105,11 @@ impl std::fmt::Display for TaskFinding {
             }
             TaskFinding::Problem(problem) => problem.fmt(f),
             TaskFinding::CriteriaRemoved { id, lost } => {
-                let lost: Vec<String> =
-                    lost.iter().map(|criterion| format!("{criterion:?}")).collect();
-                write!(f, "{id}: acceptanceCriteria: was changed; gone is {}", lost.join(", "))
+                let lost = changes::quote_criteria(lost);
+                write!(f, "{id}: acceptanceCriteria: was changed; gone is {lost}")
             }
             TaskFinding::CriteriaLostInReplacement { id, title, by, lost } => {
-                let lost: Vec<String> =
-                    lost.iter().map(|criterion| format!("{criterion:?}")).collect();
-                let (by, lost) = (changes::first_few(by), lost.join(", "));
+                let (by, lost) = (changes::first_few(by), changes::quote_criteria(lost));
                 write!(
                     f,
                     "{id} ({title}) was replaced by {by} without its acceptanceCriteria {lost}"
@@ -132,7 +127,7 @@ impl std::fmt::Display for TaskFinding {
 }
 
 /// The result of comparing the list with the ledger.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct LedgerReview {
     pub findings: Vec<TaskFinding>,
     /// `None` if the list is invalid.
@@ -186,7 +181,6 @@ impl Ledger {
             settled: BTreeSet::new(),
             never_open: BTreeSet::new(),
             closed: false,
-            revision: 0,
         };
         ledger.record(list);
         ledger.iteration_ended(list, true);
@@ -216,18 +210,9 @@ impl Ledger {
         ledger
     }
 
-    /// Adds stories that are only in `other`.
-    #[must_use]
-    pub fn merged_with(mut self, other: &Ledger) -> Ledger {
-        self.merge(other.stories.iter());
-        self
-    }
-
     fn merge<'a>(&mut self, stories: impl Iterator<Item = (&'a String, &'a Value)>) {
         for (id, story) in stories {
-            if !self.stories.contains_key(id) {
-                self.stories.insert(id.clone(), story.clone());
-            }
+            self.stories.entry(id.as_str()).or_insert_with(|| story.clone());
         }
     }
 
@@ -250,8 +235,7 @@ impl Ledger {
             .unaccounted_stories(last.iter().map(String::as_str))
             .map(|(id, _)| id.clone())
             .collect();
-        let seen: HashMap<String, StoryRecord> =
-            list.stories.iter().filter_map(|story| self.last_seen(&story.id)).collect();
+        let seen = self.stories.clone();
         let commands = std::mem::take(&mut self.last_commands);
         let never_open = self.never_open.clone();
         self.record(list);
@@ -287,16 +271,17 @@ impl Ledger {
         }
         for story in &list.stories {
             let seen = seen.get(&story.id);
+            let seen_criteria = seen.map(recorded_criteria).unwrap_or_default();
             let now = &story.acceptance_criteria;
-            let unchanged = seen.is_some_and(|seen| seen.criteria == *now);
+            let unchanged = seen.is_some() && seen_criteria == *now;
             if !self.criteria.contains_key(&story.id) || !(changes.cut_off || unchanged) {
-                if seen.is_some_and(|seen| !difference(&seen.criteria, now).is_empty()) {
+                if !difference(&seen_criteria, now).is_empty() {
                     changes.rewritten.push(story.id.clone());
                 }
                 self.criteria.insert(story.id.clone(), now.clone());
             }
             if story.passes && !self.verified.contains(&story.id) {
-                let by_agent = changes.cut_off || seen.is_some_and(|seen| seen.passes);
+                let by_agent = changes.cut_off || seen.is_some_and(|seen| seen["passes"] == true);
                 if !by_agent {
                     self.verified.insert(story.id.clone());
                     self.settled.insert(story.id.clone());
@@ -307,7 +292,6 @@ impl Ledger {
             }
         }
         self.closed = false;
-        self.revision += 1;
         (self, changes)
     }
 
@@ -325,7 +309,6 @@ impl Ledger {
         if let Ok(list) = list {
             self.record(list);
             self.closed = true;
-            self.revision += 1;
         }
     }
 
@@ -333,30 +316,23 @@ impl Ledger {
         self.stories.contains_key(id)
     }
 
-    fn last_seen(&self, id: &str) -> Option<(String, StoryRecord)> {
-        let story = self.stories.get(id)?;
-        let criteria = story.get("acceptanceCriteria").and_then(Value::as_array);
-        let criteria = criteria.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
-        let passes = story.get("passes").and_then(Value::as_bool).unwrap_or(false);
-        Some((id.to_owned(), StoryRecord { passes, criteria: criteria.collect() }))
-    }
-
+    /// The list when last read.
     pub fn list(&self) -> TaskList {
-        let stories = self.last.iter().filter_map(|id| self.stories.get(id)).cloned();
         let document = serde_json::json!({
             "project": "",
             "branchName": "",
             "description": "",
             "verifyCommands": self.verify_commands,
-            "userStories": stories.collect::<Vec<Value>>(),
+            "userStories": self.last_stories(),
         });
         parse(document.to_string().as_bytes()).unwrap_or_else(|_| TaskList {
-            project: String::new(),
-            branch_name: String::new(),
-            description: String::new(),
             verify_commands: self.verify_commands.clone(),
-            stories: Vec::new(),
+            ..TaskList::default()
         })
+    }
+
+    fn last_stories(&self) -> Vec<Value> {
+        self.last.iter().filter_map(|id| self.stories.get(id)).cloned().collect()
     }
 
     /// Compares the list with the ledger, then records it.
@@ -364,21 +340,16 @@ impl Ledger {
         let list = match list {
             Ok(list) => list,
             Err(broken) => {
-                let stories = self.last.iter().filter_map(|id| self.stories.get(id)).cloned();
-                let (problems, stories) = (broken.problems.clone(), stories.collect());
-                let findings = vec![TaskFinding::InvalidList { problems, stories }];
-                let (unverified, doubtful) = (Vec::new(), Vec::new());
+                let (problems, stories) = (broken.problems.clone(), self.last_stories());
                 return LedgerReview {
-                    findings,
-                    progress: None,
-                    unverified,
-                    doubtful,
-                    removed_stories_file: None,
+                    findings: vec![TaskFinding::InvalidList { problems, stories }],
+                    ..LedgerReview::default()
                 };
             }
         };
         self.record(list);
         let mut findings = self.removed_stories(list);
+        let removed_count = findings.len();
         let never_open = |story: &&Story| story.passes && self.never_open.contains(&story.id);
         findings.extend(list.stories.iter().filter(never_open).map(|story| {
             TaskFinding::AddedAsPassing {
@@ -401,10 +372,6 @@ impl Ledger {
             let commands_run = self.verify_commands.clone();
             findings.push(TaskFinding::VerifyCommandsChanged { commands_run, lost });
         }
-        let removed_count = findings
-            .iter()
-            .filter(|finding| matches!(finding, TaskFinding::StoryRemoved { .. }))
-            .count();
         let mut progress = TaskProgress::of(list);
         // Removed stories still count as work.
         progress.total += removed_count;
@@ -421,20 +388,10 @@ impl Ledger {
     }
 
     pub fn iteration_ended(&mut self, list: &TaskList, checks_passed: bool) {
-        let passing: BTreeSet<String> = passing_ids(list).cloned().collect();
-        if checks_passed && self.verified != passing {
-            self.verified.clone_from(&passing);
-            self.revision += 1;
+        self.settled = passing_ids(list).cloned().collect();
+        if checks_passed {
+            self.verified.clone_from(&self.settled);
         }
-        if self.settled != passing {
-            self.settled = passing;
-            self.revision += 1;
-        }
-    }
-
-    /// Changes whenever the ledger does.
-    pub fn revision(&self) -> u64 {
-        self.revision
     }
 
     pub fn replacements(&self, list: &TaskList) -> Vec<String> {
@@ -500,35 +457,33 @@ impl Ledger {
         let mut chain: HashSet<&str> = HashSet::new();
         let mut queue: Vec<&str> = ids.filter(|id| include(id)).collect();
         while let Some(id) = queue.pop() {
-            if !chain.insert(id) {
-                continue;
+            if chain.insert(id)
+                && let Some(replaces) =
+                    self.stories.get(id).and_then(|it| it["replaces"].as_array())
+            {
+                queue.extend(replaces.iter().filter_map(Value::as_str).filter(|id| include(id)));
             }
-            let replaces = self.stories.get(id).and_then(|story| story.get("replaces"));
-            let replaces = replaces.and_then(Value::as_array).into_iter().flatten();
-            queue.extend(replaces.filter_map(Value::as_str).filter(|id| include(id)));
         }
         chain
     }
 
     fn remember_replacements(&mut self, list: &TaskList) {
         for story in &list.stories {
-            let changed = if story.passes {
-                self.replaces_open_story(story) && self.never_open.insert(story.id.clone())
-            } else {
-                self.never_open.remove(&story.id)
-            };
-            self.revision += u64::from(changed);
+            if !story.passes {
+                self.never_open.remove(&story.id);
+            } else if self.replaces_open_story(story) {
+                self.never_open.insert(story.id.clone());
+            }
         }
     }
 
     /// Whether a story newly names an open one in `replaces`.
     fn replaces_open_story(&self, story: &Story) -> bool {
-        let previous = self.stories.get(&story.id).and_then(|it| it.get("replaces")?.as_array());
+        let previous = self.stories.get(&story.id).and_then(|it| it["replaces"].as_array());
         let is_new = |id: &str| !previous.is_some_and(|ids| ids.iter().any(|it| it == id));
         let is_open = |id: &str| {
-            let passes = |story: &Value| story.get("passes").and_then(Value::as_bool);
-            let story = self.stories.get(id);
-            story.is_some_and(|it| passes(it) != Some(true)) || self.never_open.contains(id)
+            self.stories.get(id).is_some_and(|it| it["passes"] != true)
+                || self.never_open.contains(id)
         };
         story.replaces.iter().any(|id| *id != story.id && is_new(id) && is_open(id))
     }
@@ -536,37 +491,23 @@ impl Ledger {
     fn record(&mut self, list: &TaskList) {
         self.remember_replacements(list);
         for story in &list.stories {
-            if self.stories.get(&story.id) != Some(&story.source) {
-                self.stories.insert(story.id.clone(), story.source.clone());
-                self.revision += 1;
-            }
+            self.stories.insert(story.id.clone(), story.source.clone());
         }
         // A story that was open in between must be verified again.
         let passing: HashSet<&String> = passing_ids(list).collect();
-        for known in [&mut self.settled, &mut self.verified] {
-            let before = known.len();
-            known.retain(|id| passing.contains(id));
-            self.revision += u64::from(known.len() != before);
-        }
-        let ids = || list.stories.iter().map(|story| &story.id);
-        if !self.last.iter().eq(ids()) {
-            self.last = ids().cloned().collect();
-            self.revision += 1;
-        }
-        if self.last_commands != list.verify_commands {
-            self.last_commands.clone_from(&list.verify_commands);
-            self.revision += 1;
-        }
+        self.settled.retain(|id| passing.contains(id));
+        self.verified.retain(|id| passing.contains(id));
+        self.last = list.stories.iter().map(|story| story.id.clone()).collect();
+        self.last_commands.clone_from(&list.verify_commands);
     }
 
     fn removed_stories(&self, list: &TaskList) -> Vec<TaskFinding> {
-        let finding = |(id, story): (&String, &Value)| TaskFinding::StoryRemoved {
-            id: id.clone(),
-            title: story.get("title").and_then(Value::as_str).unwrap_or_default().to_owned(),
-            story: story.clone(),
-        };
         self.unaccounted_stories(list.stories.iter().map(|story| story.id.as_str()))
-            .map(finding)
+            .map(|(id, story)| TaskFinding::StoryRemoved {
+                id: id.clone(),
+                title: story["title"].as_str().unwrap_or_default().to_owned(),
+                story: story.clone(),
+            })
             .collect()
     }
 
@@ -580,15 +521,15 @@ impl Ledger {
     }
 }
 
-struct StoryRecord {
-    passes: bool,
-    criteria: Vec<String>,
-}
-
 struct LostCriteria {
     id: String,
     by: Vec<String>,
     lost: Vec<String>,
+}
+
+fn recorded_criteria(story: &Value) -> Vec<String> {
+    let criteria = story["acceptanceCriteria"].as_array().into_iter().flatten();
+    criteria.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 fn passing_ids(list: &TaskList) -> impl Iterator<Item = &String> {

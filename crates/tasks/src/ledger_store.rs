@@ -1,8 +1,7 @@
-//! Ledger files. Each run saves its ledger twice: in
-//! `$RALPH_HOME/projects/<project>/tasks/<list>/<run>.json`, where no agent can write, and in its
-//! run directory, which moves with the project and survives a full or new `$RALPH_HOME`.
+//! Ledger files: `$RALPH_HOME/projects/<project>/tasks/<list>/<run>.json`, where no agent can write.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -17,8 +16,6 @@ use ralph_store::project_record::{ProjectHome, fnv64};
 use ralph_store::runs::{self, is_id};
 use ralph_store::safe_fs;
 use ralph_store::save::save_atomically;
-
-const RUN_LEDGER_FILE: &str = "ledger.json";
 
 #[derive(Debug, Serialize)]
 pub struct LedgerFileContent<'a> {
@@ -48,41 +45,29 @@ impl LedgerPaths {
     }
 
     pub fn read(&self, run: &str) -> io::Result<Ledger> {
-        let home = self.home.iter().map(|directory| path(directory, run));
-        let mut paths = home.chain([run_ledger_path(&self.project.runs_dir().join(run))]);
+        let mut paths = self.home.iter().map(|directory| path(directory, run));
         let path = paths.find(|path| path.exists()).ok_or(io::ErrorKind::NotFound)?;
         Ok(serde_json::from_value(read_value(&path)?)?)
     }
 
-    /// Loads the last ledger. A copy in a run directory may be an agent's work, so it adds to the
-    /// one in `$RALPH_HOME` but does not replace it. Skips and reports unreadable files.
+    /// Skips and reports unreadable files.
     pub fn load_last(&self) -> LastLedger {
         let mut unreadable = Vec::new();
-        let home = first_readable(self.home_files(), &mut unreadable);
-        let newer_than = home.as_ref().map(|(run, _)| run.as_str());
-        let in_runs = first_readable(self.run_files(newer_than), &mut unreadable);
-        let last = match (home, in_runs) {
-            (Some((_, Some(known))), Some((run, Some(ledger)))) => {
-                LastRun::Run(run, Box::new(ledger.merged_with(&known)))
-            }
-            (Some((run, Some(ledger))), _) | (_, Some((run, Some(ledger)))) => {
-                LastRun::Run(run, Box::new(ledger))
-            }
-            (Some((_, None)), None) | (_, Some((_, None))) => LastRun::Reset,
-            (None, None) => LastRun::Unknown,
+        let last = match first_readable(self.files(), &mut unreadable) {
+            Some((run, Some(ledger))) => LastRun::Run(run, Box::new(ledger)),
+            Some((_, None)) => LastRun::Reset,
+            None => LastRun::Unknown,
         };
         LastLedger { last, unreadable }
     }
 
     pub fn newest_file(&self) -> Option<PathBuf> {
-        let mut files: Vec<_> = self.home_files().into_iter().chain(self.run_files(None)).collect();
-        files.sort_by(|a, b| b.0.cmp(&a.0));
         let holds_ledger = |path: &Path| matches!(read_ledger(path), Ok(Some(_)));
-        files.into_iter().map(|(_, path)| path).find(|path| holds_ledger(path))
+        self.files().into_iter().map(|(_, path)| path).find(|path| holds_ledger(path))
     }
 
     /// Newest first, by run.
-    fn home_files(&self) -> Vec<(String, PathBuf)> {
+    fn files(&self) -> Vec<(String, PathBuf)> {
         let stem = |path: PathBuf| {
             let run = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             (run, path)
@@ -92,36 +77,18 @@ impl LedgerPaths {
         all
     }
 
-    /// Newest first.
-    fn run_files(&self, newer_than: Option<&str>) -> Vec<(String, PathBuf)> {
-        let root = self.project.root();
-        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| canonicalize_parent(path));
-        let is_of_list = |path: &Path| match read_value(path) {
-            Ok(value) => {
-                let name = value.get("name").and_then(|name| name.as_str());
-                name.is_some_and(|name| real(&root.join(name)) == real(&self.list))
-            }
-            // Possibly of this list; the caller reports that it is unreadable.
-            Err(_) => true,
-        };
-        let runs = runs::list(&self.project.runs_dir()).unwrap_or_default();
-        let newer =
-            runs.into_iter().rev().take_while(|run| newer_than.is_none_or(|id| *run.id > *id));
-        let ledgers = newer.map(|run| (run.id, run_ledger_path(&run.path)));
-        ledgers.filter(|(_, path)| path.is_file() && is_of_list(path)).collect()
+    /// Relative to the project's root, so it holds after a move.
+    fn list_name(&self) -> Cow<'_, str> {
+        self.list.strip_prefix(self.project.root()).unwrap_or(&self.list).to_string_lossy()
     }
 
     /// Saves a list that the user accepted, without a run.
     pub fn accept(&self, ledger: &Ledger) -> io::Result<()> {
         let directory = self.ledger_dir().ok_or(io::ErrorKind::NotFound)?;
-        let name = self.list.strip_prefix(self.project.root()).unwrap_or(&self.list);
-        let (list, name) = (self.list.to_string_lossy(), name.to_string_lossy());
+        let (list, name) = (self.list.to_string_lossy(), self.list_name());
         std::fs::create_dir_all(directory)?;
-        let id = runs::new_id(jiff::Timestamp::now().as_millisecond());
-        save_atomically(
-            &path(directory, &id),
-            &serde_json::to_vec(&LedgerFileContent { list, name, ledger })?,
-        )
+        let content = serde_json::to_vec(&LedgerFileContent { list, name, ledger })?;
+        save_atomically(&new_path(directory), &content)
     }
 
     /// Starts a new list: earlier ledgers no longer apply, but stay in `$RALPH_HOME`. Errors name
@@ -135,10 +102,7 @@ impl LedgerPaths {
                 mark_reset(directory).map_err(|err| named(directory, err))?;
             }
         }
-        let Some((_, path)) = self.run_files(None).into_iter().next() else { return Ok(()) };
-        let name = self.list.strip_prefix(self.project.root()).unwrap_or(&self.list);
-        let marker = serde_json::json!({"name": name.to_string_lossy(), "reset": true});
-        save_atomically(&path, marker.to_string().as_bytes()).map_err(|err| named(&path, err))
+        Ok(())
     }
 }
 
@@ -154,10 +118,6 @@ pub enum LastRun {
     Run(String, Box<Ledger>),
     Reset,
     Unknown,
-}
-
-pub fn run_ledger_path(run_dir: &Path) -> PathBuf {
-    run_dir.join(RUN_LEDGER_FILE)
 }
 
 /// The ledger is `None` for a reset marker.
@@ -176,7 +136,7 @@ fn first_readable(
 
 fn read_ledger(path: &Path) -> io::Result<Option<Ledger>> {
     let value = read_value(path)?;
-    if value.is_null() || value.get("reset").is_some() {
+    if value.is_null() {
         return Ok(None);
     }
     Ok(Some(serde_json::from_value(value)?))
@@ -188,59 +148,57 @@ fn read_value(path: &Path) -> io::Result<serde_json::Value> {
     Ok(serde_json::from_slice(&bytes)?)
 }
 
-/// The directory for a list's ledgers. Hashes the list's path without links, because project names
-/// are not unique.
-pub fn ledger_dir(home: &Path, root: &Path, list: &Path) -> PathBuf {
-    let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
-    named_ledger_dir(
-        home,
-        &root,
-        &list.canonicalize().unwrap_or_else(|_| canonicalize_parent(list)),
-    )
-}
-
 /// The directory to lock while a list is worked on. Its own directory is locked for each edit, by
 /// agents too.
 pub fn lock_directory(home: &Path, list: &Path) -> PathBuf {
-    let list = list.canonicalize().unwrap_or_else(|_| canonicalize_parent(list));
-    home.join("in-use").join(format!("{:016x}", fnv64(list.as_os_str().as_encoded_bytes())))
+    home.join("in-use").join(hash(&real_path(list)))
 }
 
-/// The directory for new ledgers first. A path may have become a link since.
+/// The directory for new ledgers first.
 fn ledger_dirs(home: &Path, root: &Path, list: &Path) -> Vec<PathBuf> {
-    let real_root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
-    let mut dirs = vec![ledger_dir(home, root, list)];
-    // Version 0.1 used other directories.
-    let real_list = list.canonicalize().unwrap_or_else(|_| canonicalize_parent(list));
-    for dir in [
-        named_ledger_dir(home, &real_root, &canonicalize_parent(list)),
-        named_ledger_dir(home, root, list),
-        named_ledger_dir_0_1(home, &real_root, &real_list),
-        named_ledger_dir_0_1(home, &real_root, &canonicalize_parent(list)),
-        named_ledger_dir_0_1(home, root, list),
-    ] {
-        if !dirs.contains(&dir) {
-            dirs.push(dir);
-        }
+    let tasks = ProjectHome::new(home, root).dir().join("tasks");
+    let label = root.file_name().map_or_else(String::new, |name| name.to_string_lossy().into());
+    let label = naming::label(&label);
+    // A path may have become a link since.
+    let lists = [real_path(list), canonicalize_parent(list), list.to_owned()];
+    // Relative to the project, so it holds after a move.
+    let names = lists.each_ref().map(|list| list.strip_prefix(root).unwrap_or(list));
+    let mut dirs: Vec<PathBuf> = names.iter().map(|name| tasks.join(hash(name))).collect();
+    // Version 0.1 used the absolute path, and other directories.
+    for list in &lists {
+        dirs.push(tasks.join(hash(list)));
+        dirs.push(home.join("tasks").join(format!("{label}-{}", hash(list))));
     }
+    // The project was moved since.
+    let others = std::fs::read_dir(&tasks).into_iter().flatten().flatten().map(|it| it.path());
+    dirs.extend(others.filter(|dir| is_named(dir, names[0])));
+    let mut seen = HashSet::new();
+    dirs.retain(|dir| seen.insert(dir.clone()));
     dirs
+}
+
+/// Whether the ledgers in `dir` are of the list `name`.
+fn is_named(dir: &Path, name: &Path) -> bool {
+    let found = files(dir).into_iter().rev().find_map(|path| {
+        let value = read_value(&path).ok()?;
+        value.get("name")?.as_str().map(PathBuf::from)
+    });
+    found.is_some_and(|found| found == name)
+}
+
+fn hash(path: &Path) -> String {
+    format!("{:016x}", fnv64(path.as_os_str().as_encoded_bytes()))
+}
+
+/// Resolves links as far as the path exists.
+fn real_path(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| canonicalize_parent(path))
 }
 
 /// Resolves links in all but the last component.
 fn canonicalize_parent(path: &Path) -> PathBuf {
     let parent = path.parent().and_then(|parent| parent.canonicalize().ok());
     parent.zip(path.file_name()).map_or_else(|| path.to_owned(), |(parent, name)| parent.join(name))
-}
-
-fn named_ledger_dir(home: &Path, root: &Path, list: &Path) -> PathBuf {
-    let hash = fnv64(list.as_os_str().as_encoded_bytes());
-    ProjectHome::new(home, root).dir().join("tasks").join(format!("{hash:016x}"))
-}
-
-fn named_ledger_dir_0_1(home: &Path, root: &Path, list: &Path) -> PathBuf {
-    let name = root.file_name().map_or_else(String::new, |name| name.to_string_lossy().into());
-    let path = list.as_os_str().as_encoded_bytes();
-    home.join("tasks").join(format!("{}-{:016x}", naming::label(&name), fnv64(path)))
 }
 
 pub fn unwritable_reason(directory: &Path) -> Option<io::Error> {
@@ -259,10 +217,14 @@ pub fn path(directory: &Path, run: &str) -> PathBuf {
     directory.join(format!("{run}.json"))
 }
 
+/// For a ledger without a run.
+fn new_path(directory: &Path) -> PathBuf {
+    path(directory, &runs::new_id(jiff::Timestamp::now().as_millisecond()))
+}
+
 fn mark_reset(directory: &Path) -> io::Result<()> {
     private_files::create_dir_all(directory)?;
-    let name = runs::new_id(jiff::Timestamp::now().as_millisecond());
-    save_atomically(&path(directory, &name), b"null\n")
+    save_atomically(&new_path(directory), b"null\n")
 }
 
 /// Makes room for one more of `keep` ledgers; never removes the last. Failures are harmless.
@@ -321,11 +283,10 @@ mod tests {
     fn last_run_is_remembered_until_list_is_reset() {
         let home = tempfile::tempdir().unwrap();
         let list = Path::new("/p/it's mine/ralph/tasks.json");
-        let project = Project::new("/p/it's mine".into());
+        let project = Project::new(Path::new("/p/it's mine"), home.path());
         let paths = LedgerPaths::new(Some(home.path()), &project, list);
         let dir = paths.ledger_dir().unwrap().to_owned();
         assert!(dir.starts_with(home.path().join("projects")));
-        assert_ne!(dir, ledger_dir(home.path(), Path::new("/q/it's mine"), Path::new("/q/x")));
         assert!(matches!(paths.load_last().last, LastRun::Unknown));
         paths.reset().unwrap();
         assert!(matches!(paths.load_last().last, LastRun::Reset), "also where nothing was known");
@@ -351,45 +312,35 @@ mod tests {
     }
 
     #[test]
-    fn ledger_in_run_directory_is_used_if_home_has_none() {
-        let temp = tempfile::tempdir().unwrap();
-        let (home, root) = (temp.path().join("home"), temp.path().join("project"));
-        let project = Project::new(root.clone());
+    fn ledgers_of_moved_project_and_version_0_1_are_found() {
+        let home = tempfile::tempdir().unwrap();
+        let (root, list) = (Path::new("/p/app"), Path::new("/p/app/ralph/tasks.json"));
+        let tasks = ProjectHome::new(home.path(), root).dir().join("tasks");
+        let paths = || LedgerPaths::new(Some(home.path()), &Project::new(root, home.path()), list);
+        assert_eq!(paths().ledger_dir(), Some(&*tasks.join(hash(Path::new("ralph/tasks.json")))));
         let text = br#"{"project": "", "branchName": "", "description": "", "userStories": []}"#;
         let ledger = Ledger::new(&parse(text).unwrap());
-        let list = root.join("ralph/tasks.json");
-        std::fs::create_dir_all(list.parent().unwrap()).unwrap();
-        std::fs::write(&list, text).unwrap();
-        let save = |path: PathBuf, name: &str| {
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            let file =
-                LedgerFileContent { list: "/elsewhere".into(), name: name.into(), ledger: &ledger };
-            std::fs::write(path, serde_json::to_vec(&file).unwrap()).unwrap();
+        let save = |dir: PathBuf, name: &str, run: &str| {
+            std::fs::create_dir_all(&dir).unwrap();
+            let list = "/before/ralph/tasks.json".into();
+            let file = LedgerFileContent { list, name: name.into(), ledger: &ledger };
+            std::fs::write(path(&dir, run), serde_json::to_vec(&file).unwrap()).unwrap();
+        };
+        let last = || match paths().load_last().last {
+            LastRun::Run(run, _) => run,
+            LastRun::Reset | LastRun::Unknown => String::new(),
         };
         let [first, second, third] =
             ["0a1b", "0a1c", "0a1d"].map(|end| format!("20261113-202752-{end}"));
-        let run_dir = |run: &str| project.runs_dir().join(run);
-        let paths = LedgerPaths::new(Some(&home), &project, &list);
-        let last = || match paths.load_last().last {
-            LastRun::Run(run, _) => Some(run),
-            LastRun::Reset | LastRun::Unknown => None,
-        };
-        save(path(paths.ledger_dir().unwrap(), &first), "ralph/tasks.json");
-        save(run_ledger_path(&run_dir(&first)), "ralph/tasks.json");
-        assert_eq!(paths.newest_file(), Some(path(paths.ledger_dir().unwrap(), &first)));
-        save(run_ledger_path(&run_dir(&second)), "ralph/tasks.json");
-        save(run_ledger_path(&run_dir(&third)), "other/tasks.json");
-        assert_eq!(last(), Some(second.clone()), "a full home has none of the second run");
-        let fresh = LedgerPaths::new(None, &project, &list);
-        assert_eq!(fresh.newest_file(), Some(run_ledger_path(&run_dir(&second))));
-        fresh.reset().unwrap();
-        assert!(matches!(fresh.load_last().last, LastRun::Reset));
-        assert_eq!(last(), Some(first.clone()), "a marker in the project does not reset the home");
-        let other = LedgerPaths::new(None, &project, &root.join("other/tasks.json"));
-        assert!(matches!(other.load_last().last, LastRun::Run(run, _) if run == third));
-        std::fs::write(run_ledger_path(&run_dir(&second)), "{").unwrap();
-        let loaded = fresh.load_last();
-        assert!(loaded.unreadable[0].contains(&second), "{loaded:?}");
-        assert!(matches!(loaded.last, LastRun::Run(run, _) if run == first));
+        save(
+            home.path().join("tasks").join(format!("app-{}", hash(list))),
+            "ralph/tasks.json",
+            &first,
+        );
+        assert_eq!(last(), first, "of version 0.1");
+        let moved = tasks.join(hash(Path::new("/before/ralph/tasks.json")));
+        save(moved, "ralph/tasks.json", &second);
+        save(tasks.join(hash(Path::new("other"))), "other/tasks.json", &third);
+        assert_eq!(last(), second, "of the place before, and not of another list");
     }
 }

@@ -24,7 +24,7 @@ use serde_json::Value;
 pub use parse::{is_truncated, parse};
 
 /// A valid task list.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct TaskList {
     pub project: String,
     pub branch_name: String,
@@ -82,8 +82,6 @@ impl std::fmt::Display for TaskProblem {
 pub struct InvalidTaskList {
     /// Never empty.
     pub problems: Vec<TaskProblem>,
-    /// The text ends early, as in a file that is being written.
-    pub is_truncated: bool,
 }
 
 impl TaskList {

@@ -22,8 +22,8 @@ pub fn story_statuses(list: &TaskList) -> Vec<StoryStatus> {
         if story.passes {
             return StoryStatus::Passes;
         }
-        let open = |other: &usize| list.stories.get(*other).is_some_and(|other| !other.passes);
-        let blockers: Vec<usize> = graph.edges(index).iter().copied().filter(open).collect();
+        let open = |other: &usize| !list.stories[*other].passes;
+        let blockers: Vec<usize> = graph.edges[index].iter().copied().filter(open).collect();
         if blockers.is_empty() { StoryStatus::Ready } else { StoryStatus::Blocked(blockers) }
     };
     list.stories.iter().enumerate().map(status).collect()
@@ -40,7 +40,7 @@ pub fn dependency_problems(list: &TaskList) -> Vec<TaskProblem> {
     let graph = DependencyGraph::of(list);
     let mut problems = graph.dangling.clone();
     for cycle in graph.cycles() {
-        let ids: Vec<&str> = cycle.iter().filter_map(|index| id(list, *index)).collect();
+        let ids: Vec<&str> = cycle.iter().map(|index| list.stories[*index].id.as_str()).collect();
         let Some(first) = ids.first() else { continue };
         let message = match ids.len() {
             1 => "names the story itself, so that it could never begin".to_owned(),
@@ -56,10 +56,6 @@ pub fn dependency_problems(list: &TaskList) -> Vec<TaskProblem> {
         problems.push(TaskProblem::for_story(*first, "dependsOn", message));
     }
     problems
-}
-
-fn id(list: &TaskList, index: usize) -> Option<&str> {
-    list.stories.get(index).map(|story| story.id.as_str())
 }
 
 /// Dependencies by index.
@@ -102,10 +98,6 @@ impl DependencyGraph {
         DependencyGraph { edges, dangling }
     }
 
-    fn edges(&self, story: usize) -> &[usize] {
-        self.edges.get(story).map_or(&[], Vec::as_slice)
-    }
-
     /// Returns some cycles, at least one if there is any. Not recursive: a chain may be as long as
     /// the list.
     fn cycles(&self) -> Vec<Vec<usize>> {
@@ -116,13 +108,9 @@ impl DependencyGraph {
             let mut on_path = HashSet::from([start]);
             while let Some((story, taken)) = path.last_mut() {
                 let story = *story;
-                let next = self.edges(story).get(*taken).copied();
+                let next = self.edges[story].get(*taken).copied().filter(|_| !finished[story]);
                 *taken += 1;
                 match next {
-                    _ if finished.get(story).copied().unwrap_or(true) => {
-                        path.pop();
-                        on_path.remove(&story);
-                    }
                     Some(next) if on_path.contains(&next) => {
                         let from = path.iter().position(|(story, _)| *story == next).unwrap_or(0);
                         cycles.push(path.iter().skip(from).map(|(story, _)| *story).collect());
@@ -135,9 +123,7 @@ impl DependencyGraph {
                         on_path.insert(next);
                     }
                     None => {
-                        if let Some(done) = finished.get_mut(story) {
-                            *done = true;
-                        }
+                        finished[story] = true;
                         path.pop();
                         on_path.remove(&story);
                     }

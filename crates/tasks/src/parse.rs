@@ -11,23 +11,23 @@ const MAX_SHOWN: usize = 40;
 
 /// The error has all problems, not only the first.
 pub fn parse(bytes: &[u8]) -> Result<TaskList, InvalidTaskList> {
-    let broken = |message: String, is_truncated| {
+    let broken = |message: String| {
         let problem = TaskProblem { story: None, field: None, message };
-        InvalidTaskList { problems: vec![problem], is_truncated }
+        InvalidTaskList { problems: vec![problem] }
     };
     let bytes = strip_bom(bytes);
     if let [0xff, 0xfe, ..] | [0xfe, 0xff, ..] | [0, _, ..] | [_, 0, ..] = bytes {
-        return Err(broken("is UTF-16, and has to be UTF-8: save it as that".to_owned(), false));
+        return Err(broken("is UTF-16, and has to be UTF-8: save it as that".to_owned()));
     }
     if bytes.trim_ascii().is_empty() {
-        return Err(broken("is empty".to_owned(), true));
+        return Err(broken("is empty".to_owned()));
     }
-    let document: Value = serde_json::from_slice(bytes)
-        .map_err(|err| broken(format!("is not valid JSON: {err}"), err.is_eof()))?;
+    let document: Value =
+        serde_json::from_slice(bytes).map_err(|err| broken(format!("is not valid JSON: {err}")))?;
     let mut document = match document {
         Value::Object(document) => document,
         other => {
-            return Err(broken(format!("must be an object, not {}", preview_value(&other)), false));
+            return Err(broken(format!("must be an object, not {}", preview_value(&other))));
         }
     };
     let mut problems = Vec::new();
@@ -65,7 +65,7 @@ pub fn parse(bytes: &[u8]) -> Result<TaskList, InvalidTaskList> {
     if problems.is_empty() {
         Ok(TaskList { project, branch_name, description, verify_commands, stories })
     } else {
-        Err(InvalidTaskList { problems, is_truncated: false })
+        Err(InvalidTaskList { problems })
     }
 }
 
@@ -120,53 +120,43 @@ impl<'a> FieldReader<'a, '_> {
         self.problems.push(TaskProblem { story, field: Some(field), message });
     }
 
-    fn get(&mut self, field: &'static str, need: Requirement, kind: &str) -> Option<&'a Value> {
-        let value = self.object.get(field);
-        match value {
-            None if need != Requirement::Optional => {
+    /// `None` if the field is missing or of another kind, which is a problem unless it is optional.
+    fn get<T>(
+        &mut self,
+        field: &'static str,
+        need: Requirement,
+        kind: &str,
+        convert: impl Fn(&'a Value) -> Option<T>,
+    ) -> Option<T> {
+        let is_optional = need == Requirement::Optional;
+        let Some(value) = self.object.get(field).filter(|it| !(is_optional && it.is_null())) else {
+            if !is_optional {
                 self.add_problem(field, format!("is missing; it must be {kind}"));
-                None
             }
-            Some(Value::Null) if need == Requirement::Optional => None,
-            other => other,
+            return None;
+        };
+        let converted = convert(value);
+        if converted.is_none() {
+            self.add_problem(field, format!("must be {kind}, not {}", preview_value(value)));
         }
-    }
-
-    fn type_mismatch(&mut self, field: &'static str, kind: &str, value: &Value) {
-        self.add_problem(field, format!("must be {kind}, not {}", preview_value(value)));
+        converted
     }
 
     fn text(&mut self, field: &'static str, need: Requirement) -> String {
-        match self.get(field, need, "a string") {
-            None => String::new(),
-            Some(Value::String(text)) => {
-                if need == Requirement::NotBlank && text.trim().is_empty() {
-                    self.add_problem(field, "must not be empty".to_owned());
-                }
-                text.clone()
-            }
-            Some(other) => {
-                self.type_mismatch(field, "a string", other);
-                String::new()
-            }
+        let text = self.get(field, need, "a string", Value::as_str);
+        if need == Requirement::NotBlank && text.is_some_and(|text| text.trim().is_empty()) {
+            self.add_problem(field, "must not be empty".to_owned());
         }
+        text.unwrap_or_default().to_owned()
     }
 
     fn list(&mut self, field: &'static str, need: Requirement) -> &'a [Value] {
         let kind = if need == Requirement::NotBlank { "an array with entries" } else { "an array" };
-        match self.get(field, need, kind) {
-            None => &[],
-            Some(Value::Array(entries)) => {
-                if need == Requirement::NotBlank && entries.is_empty() {
-                    self.add_problem(field, "must have at least one entry".to_owned());
-                }
-                entries
-            }
-            Some(other) => {
-                self.type_mismatch(field, kind, other);
-                &[]
-            }
+        let entries = self.get(field, need, kind, Value::as_array);
+        if need == Requirement::NotBlank && entries.is_some_and(Vec::is_empty) {
+            self.add_problem(field, "must have at least one entry".to_owned());
         }
+        entries.map_or(&[], Vec::as_slice)
     }
 
     fn texts(&mut self, field: &'static str, need: Requirement) -> Vec<String> {
@@ -191,25 +181,16 @@ impl<'a> FieldReader<'a, '_> {
     }
 
     fn number(&mut self, field: &'static str) -> f64 {
-        match self.get(field, Requirement::Required, "a number") {
-            None => 0.0,
-            Some(Value::Number(number)) => number.as_f64().unwrap_or(f64::MAX),
-            Some(other) => {
-                self.type_mismatch(field, "a number", other);
-                0.0
-            }
-        }
+        let number = self.get(field, Requirement::Required, "a number", |value| match value {
+            Value::Number(number) => Some(number.as_f64().unwrap_or(f64::MAX)),
+            _ => None,
+        });
+        number.unwrap_or_default()
     }
 
     fn boolean(&mut self, field: &'static str) -> bool {
-        match self.get(field, Requirement::Required, "true or false") {
-            None => false,
-            Some(Value::Bool(truth)) => *truth,
-            Some(other) => {
-                self.type_mismatch(field, "true or false", other);
-                false
-            }
-        }
+        let boolean = self.get(field, Requirement::Required, "true or false", Value::as_bool);
+        boolean.unwrap_or_default()
     }
 }
 

@@ -36,9 +36,13 @@ pub fn briefing(review: &LedgerReview, name: &str) -> Vec<Feedback> {
              those that do not back to false.",
             story_list(&review.doubtful, 0)
         );
-        feedback.push(Feedback { action: FailAction::Append, message });
+        feedback.push(appended(message));
     }
     feedback
+}
+
+fn appended(message: String) -> Feedback {
+    Feedback { action: FailAction::Append, message }
 }
 
 fn findings_feedback(review: &LedgerReview, name: &str) -> Vec<Feedback> {
@@ -57,7 +61,7 @@ fn findings_feedback(review: &LedgerReview, name: &str) -> Vec<Feedback> {
             message.push_str(&format!("; every story that is gone is in {file}, as it was"));
         }
     }
-    vec![Feedback { action: FailAction::Append, message }]
+    vec![appended(message)]
 }
 
 /// Stories that must be restored but do not fit into the prompt.
@@ -115,24 +119,18 @@ fn finding_advice(finding: &TaskFinding, backup_file: Option<&str>) -> String {
             changes::first_few(replaced)
         ),
         TaskFinding::Problem(problem) => format!("{problem}."),
-        TaskFinding::CriteriaRemoved { id, lost } => {
-            let lost: Vec<String> = lost.iter().map(|criterion| format!("{criterion:?}")).collect();
-            format!(
-                "The acceptance criteria of {id} were changed. They are what the story is judged by: \
-                 add to them if you must, and put back what is gone: {}",
-                text::truncate(&lost.join(", "), MAX_STORY, "…")
-            )
-        }
-        TaskFinding::CriteriaLostInReplacement { id, title, by, lost } => {
-            let lost: Vec<String> = lost.iter().map(|criterion| format!("{criterion:?}")).collect();
-            format!(
-                "The story {id} ({title}) was replaced by {}, but not all of its acceptance criteria went \
-                 along. Each has to be in one of the stories that replace it, word for word. Add to them \
-                 what is missing: {}",
-                changes::first_few(by),
-                text::truncate(&lost.join(", "), MAX_STORY, "…")
-            )
-        }
+        TaskFinding::CriteriaRemoved { id, lost } => format!(
+            "The acceptance criteria of {id} were changed. They are what the story is judged by: \
+             add to them if you must, and put back what is gone: {}",
+            text::truncate(&changes::quote_criteria(lost), MAX_STORY, "…")
+        ),
+        TaskFinding::CriteriaLostInReplacement { id, title, by, lost } => format!(
+            "The story {id} ({title}) was replaced by {}, but not all of its acceptance criteria went \
+             along. Each has to be in one of the stories that replace it, word for word. Add to them \
+             what is missing: {}",
+            changes::first_few(by),
+            text::truncate(&changes::quote_criteria(lost), MAX_STORY, "…")
+        ),
         TaskFinding::VerifyCommandsChanged { commands_run, .. } => {
             let commands: Vec<String> =
                 commands_run.iter().map(|command| format!("`{command}`")).collect();
@@ -155,7 +153,7 @@ pub fn initial_verdict(review: &LedgerReview, checks_passed: bool, name: &str) -
         );
         return TaskVerdict::Veto {
             reason: format!("every story of {name} passes, but a check failed"),
-            feedback: vec![Feedback { action: FailAction::Append, message }],
+            feedback: vec![appended(message)],
         };
     }
     without_doubtful_marks(review, final_verdict(review, false, true, name))
@@ -185,23 +183,22 @@ pub fn final_verdict(
     checks_passed: bool,
     name: &str,
 ) -> TaskVerdict {
-    let feedback = |message| vec![Feedback { action: FailAction::Append, message }];
     if !checks_passed {
         // The guardrails report the failure; this adds stories marked in spite of it.
-        let feedback_items = match review.unverified.as_slice() {
+        let feedback = match review.unverified.as_slice() {
             [] => Vec::new(),
             ids => {
                 let (ids, were, it) = match ids {
                     [id] => (id.clone(), "was", "it"),
                     ids => (story_list(ids, 0), "were", "them"),
                 };
-                feedback(format!(
+                vec![appended(format!(
                     "{ids} {were} marked as passing in {name} while a check fails. Make the check \
                      pass, or set \"passes\" of {it} back to false."
-                ))
+                ))]
             }
         };
-        return TaskVerdict::Veto { reason: "a check failed".to_owned(), feedback: feedback_items };
+        return TaskVerdict::Veto { reason: "a check failed".to_owned(), feedback };
     }
     let vetoes: Vec<String> = review
         .findings
@@ -235,7 +232,7 @@ pub fn final_verdict(
                 "Work on the next one; say that all is complete only when every story passes."
             };
             let message = format!("You said that the work is complete, but {reason}. {advice}");
-            TaskVerdict::Veto { reason, feedback: feedback(message) }
+            TaskVerdict::Veto { reason, feedback: vec![appended(message)] }
         }
         _ => TaskVerdict::Stands,
     }

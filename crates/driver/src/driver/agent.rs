@@ -22,11 +22,11 @@ impl<W: World> Driver<'_, W> {
         if let Some(message) = self.world.obstacle(RunStep::StartAgent) {
             // Without requests or a project the loop must not continue.
             let why = Input::AgentNotStarted { message: message.clone() };
-            self.queue.extend([Input::Broken { message }, why]);
+            self.queue.extend([Input::InternalError { message }, why]);
             return;
         }
         let broken = self.queue.iter().find_map(|input| match input {
-            Input::Broken { message } => Some(message.clone()),
+            Input::InternalError { message } => Some(message.clone()),
             _ => None,
         });
         if let Some(message) = broken {
@@ -46,7 +46,6 @@ impl<W: World> Driver<'_, W> {
         let agent = &spec.agent;
         let prompt = match purpose {
             Purpose::Work => {
-                self.recorder.at.attempt = self.machine.attempt();
                 self.compose_prompt().map_err(|message| Input::PromptFailed { message })?
             }
             Purpose::CommitMessage => prompts::COMMIT_MESSAGE_PROMPT.to_owned(),

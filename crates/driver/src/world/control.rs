@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use ralph_sandbox::SandboxTrace;
 use ralph_sandbox::proxy::Refusal;
 use ralph_store::dir_identity::DirChange;
-use ralph_store::safe_fs;
+use ralph_store::private_files;
 
 use super::{Control, ControlRequest, ControlSource, RealWorld, RunStep};
 
@@ -48,12 +48,9 @@ impl RealWorld {
             DirChange::Gone => "",
             DirChange::Replaced => ", and another directory is there now",
         };
-        let kept = self.files.kept_at();
-        let kept = kept.map(|at| format!(" (the journal is kept in {})", at.display()));
         Some(format!(
-            "the project {path} was moved or removed{now}, so that nothing more is started{}: put it back, or go \
-             where it is",
-            kept.unwrap_or_default()
+            "the project {path} was moved or removed{now}, so that nothing more is started: put it back, or go where \
+             it is"
         ))
     }
 }
@@ -69,23 +66,14 @@ impl Control for RealWorld {
 
     fn cleanup(&mut self) -> io::Result<Vec<String>> {
         let mut restored = Vec::new();
-        // Called whenever a child ends. If the journal is in place, so is the project, and nothing needs to be
-        // written.
-        if !self.files.is_in_place() {
-            safe_fs::check_inside(self.project.root(), &self.files.dir.journal())?;
-            if self.check_project_in_place().is_err() {
-                return Ok(restored);
-            }
-            self.was_put_back |= self.files.restore()?;
+        // Without a sandbox, or in landlock, an agent can change modes.
+        private_files::restore_access(&self.files.dir.path);
+        if self.files.is_removed() {
+            let message = format!("{} was removed", self.files.dir.journal().display());
+            return Err(io::Error::new(io::ErrorKind::NotFound, message));
         }
-        if std::mem::take(&mut self.was_put_back) {
-            let path = self.files.dir.journal();
-            restored.push(format!(
-                "{} had been removed or moved; it was put back, with all that it held",
-                path.display()
-            ));
-            // The thread holds the deleted file open.
-            self.syncer = None;
+        if self.check_project_in_place().is_err() {
+            return Ok(restored);
         }
         let traces = self
             .sandbox
@@ -99,10 +87,8 @@ impl Control for RealWorld {
             return Ok(restored);
         }
         // The next commit must not include run-time files.
-        let note = self.project.lock_path();
-        if !self.project.is_prepared() || !self.lock.is_noted_at(&note) {
+        if !self.project.is_prepared() {
             self.project.prepare()?;
-            self.lock.restore(&note, &self.holder)?;
         }
         Ok(restored)
     }

@@ -88,8 +88,6 @@ impl Files for RealWorld {
         self.log = None;
         self.check_project_in_place()?;
         safe_fs::check_inside(self.project.root(), path)?;
-        safe_fs::check_inside(self.project.root(), &self.files.dir.journal())?;
-        self.remove(path)?;
         let (dir, room) = (&self.files.dir.path, self.max_log);
         let logs = self.logs.get_or_insert_with(|| GuardrailLogs::open(dir, room));
         self.log = Some(BoundedLog::new(logs.start_log(path)?, self.max_log));

@@ -3,7 +3,6 @@
 use std::io;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
-use ralph_events::event::Entry;
 use ralph_events::journal;
 use ralph_events::run_state::RunState;
 use ralph_store::runs::RunDir;
@@ -18,20 +17,6 @@ impl RealWorld {
     /// Bytes in the journal.
     pub fn journal_size(&self) -> u64 {
         self.files.journal_size()
-    }
-
-    /// Restores a journal that the running agent removed: this process may not live until the agent ends, and the
-    /// next run must find it.
-    pub(super) fn put_back(&mut self) -> io::Result<()> {
-        self.check_project_in_place()?;
-        self.project.prepare_beside_agent()?;
-        let root = self.project.root();
-        if self.files.put_back_beside_agent(root)? {
-            self.was_put_back = true;
-            // The thread holds the deleted file open.
-            self.syncer = None;
-        }
-        self.lock.restore_beside_agent(root, &self.project.lock_path(), &self.holder)
     }
 
     /// An fsync takes milliseconds, an instant agent less than one. A second thread waits for the disk.
@@ -50,12 +35,7 @@ impl RealWorld {
 
 impl Journal for RealWorld {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.files.append_journal(bytes)?;
-        if self.files.is_removed() {
-            // A failure is retried when the agent has ended.
-            let _ = self.put_back();
-        }
-        Ok(())
+        self.files.append_journal(bytes)
     }
 
     fn append_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -74,12 +54,6 @@ impl Journal for RealWorld {
         if let Some(syncer) = &self.syncer {
             // A pending fsync covers later requests.
             let _ = syncer.try_send(());
-        }
-    }
-
-    fn replay(&mut self, take: &mut dyn FnMut(&Entry<'static>)) {
-        if let Ok(journal) = self.files.read_journal() {
-            journal::entries(journal).for_each(|entry| take(&entry));
         }
     }
 

@@ -154,7 +154,7 @@ impl Repository for RealWorld {
     }
 
     fn refs_fingerprint(&mut self, directory: &Path) -> Option<u64> {
-        git::refs::fingerprint(directory)
+        git::refs::fingerprint(directory, self.project.ralph_home())
     }
 
     fn abandoned(&mut self, lock: &Path) -> LockStatus {

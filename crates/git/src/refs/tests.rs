@@ -41,7 +41,7 @@ impl TestRepositories {
     }
 
     fn look(&self, project: &str) -> u64 {
-        fingerprint(&self.path(project)).unwrap()
+        fingerprint(&self.path(project), &self.path("home")).unwrap()
     }
 }
 
@@ -93,10 +93,10 @@ fn refs_fingerprint_treats_submodule_as_own_repository() {
     place.write("repo/.git/modules/sub/refs/heads/main", "2222");
     assert_eq!(place.look("repo"), above);
     assert_ne!(place.look("repo/sub"), sub);
-    assert_eq!(fingerprint(Path::new("/")), Some(0));
+    assert_eq!(fingerprint(Path::new("/"), Path::new("/h")), Some(0));
     for broken in ["", "gitdir: ", "gitdir: nowhere\n", "what\0ever"] {
         place.write("none/.git", broken);
-        assert!(fingerprint(&place.path("none")).is_some(), "{broken:?}");
+        assert!(fingerprint(&place.path("none"), Path::new("/h")).is_some(), "{broken:?}");
     }
 }
 
@@ -107,11 +107,10 @@ fn refs_fingerprint_ignores_worktrees_of_other_runs() {
     trees.iter().for_each(|tree| place.linked(tree));
     let run = |root: PathBuf| {
         let holder = Holder { pid: 1, run: "r".into(), command: "run".into() };
-        let project = Project::new(root);
+        let project = Project::new(&root, &place.path("home"));
         fs::create_dir_all(project.root()).unwrap();
-        project.prepare_all().unwrap();
-        let dir = RunDir { id: "r".into(), path: project.runs_dir().join("r") };
-        let files = RunFiles::create(dir, 100).unwrap();
+        project.prepare_state().unwrap();
+        let files = RunFiles::create(project.run_dir("r"), 100).unwrap();
         let taken = Lock::try_lock(project.root(), &project.lock_path(), &holder).unwrap();
         let LockAttempt::Acquired { lock, .. } = taken else { panic!("nobody is there") };
         (files, lock)

@@ -19,6 +19,7 @@ use ralph_report::style::Capabilities;
 use ralph_store::home;
 
 use self::args::{LoopArgs, ProjectArgs};
+use crate::{commands, project_dir};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -54,140 +55,140 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum CliCommand {
     /// Run the agent until it answers with the completion response and all guardrails pass.
-    #[command(after_help = crate::commands::run::EXAMPLES)]
-    Run(Box<crate::commands::run::RunArgs>),
+    #[command(after_help = commands::run::EXAMPLES)]
+    Run(Box<commands::run::RunArgs>),
 
     /// Have the agent compare specifications and code, and write the plan.
-    #[command(after_help = crate::commands::plan::EXAMPLES)]
-    Plan(Box<crate::commands::mode::ModeArgs>),
+    #[command(after_help = commands::plan::EXAMPLES)]
+    Plan(Box<commands::mode::ModeArgs>),
 
     /// Have the agent work the plan off, one task in each iteration.
-    #[command(after_help = crate::commands::build::EXAMPLES)]
-    Build(Box<crate::commands::mode::ModeArgs>),
+    #[command(after_help = commands::build::EXAMPLES)]
+    Build(Box<commands::mode::ModeArgs>),
 
     /// Run a prompt of your own in the same way as plan and build.
-    #[command(after_help = crate::commands::prompt::EXAMPLES)]
-    Prompt(Box<crate::commands::prompt::AdHocArgs>),
+    #[command(after_help = commands::prompt::EXAMPLES)]
+    Prompt(Box<commands::prompt::AdHocArgs>),
 
     /// Work off a task list, one story an iteration, until every story passes.
-    #[command(after_help = crate::commands::work::EXAMPLES)]
-    Work(Box<crate::commands::work::WorkArgs>),
+    #[command(after_help = commands::work::EXAMPLES)]
+    Work(Box<commands::work::WorkArgs>),
 
     /// Write the documents of a task list: requirements, stories, progress, prompt.
-    #[command(after_help = crate::commands::new::EXAMPLES)]
-    New(crate::commands::new::NewArgs),
+    #[command(after_help = commands::new::EXAMPLES)]
+    New(commands::new::NewArgs),
 
     /// Show the stories of the task list, what is next, and change them.
-    #[command(after_help = crate::commands::tasks::EXAMPLES)]
-    Tasks(crate::commands::tasks::TasksArgs),
+    #[command(after_help = commands::tasks::EXAMPLES)]
+    Tasks(commands::tasks::TasksArgs),
 
     /// Set the documents of finished work aside, begin anew, and commit that.
-    #[command(after_help = crate::commands::archive::EXAMPLES)]
-    Archive(crate::commands::archive::ArchiveArgs),
+    #[command(after_help = commands::archive::EXAMPLES)]
+    Archive(commands::archive::ArchiveArgs),
 
     /// Start a worker: a loop in the background, in a tmux window, known by name.
-    #[command(after_help = crate::commands::worker::SPAWN_EXAMPLES)]
-    Spawn(Box<crate::commands::worker::SpawnArgs>),
+    #[command(after_help = commands::worker::SPAWN_EXAMPLES)]
+    Spawn(Box<commands::worker::SpawnArgs>),
 
     /// List the workers.
-    #[command(after_help = crate::commands::worker::LS_EXAMPLES)]
-    Ls(crate::commands::worker::LsArgs),
+    #[command(after_help = commands::worker::LS_EXAMPLES)]
+    Ls(commands::worker::LsArgs),
 
     /// Show how far workers are.
-    #[command(after_help = crate::commands::worker::STATUS_EXAMPLES)]
-    Status(crate::commands::worker::StatusArgs),
+    #[command(after_help = commands::worker::STATUS_EXAMPLES)]
+    Status(commands::worker::StatusArgs),
 
     /// Have workers begin nothing new after what they are doing.
-    #[command(after_help = crate::commands::worker::PAUSE_EXAMPLES)]
-    Pause(crate::commands::worker::WorkerSelection),
+    #[command(after_help = commands::worker::PAUSE_EXAMPLES)]
+    Pause(commands::worker::WorkerSelection),
 
     /// Go on with a run that was stopped or cut off, or with a paused worker.
-    #[command(after_help = crate::commands::resume::EXAMPLES)]
-    Resume(crate::commands::resume::ResumeArgs),
+    #[command(after_help = commands::resume::EXAMPLES)]
+    Resume(commands::resume::ResumeArgs),
 
     /// End workers and their agents now.
-    #[command(after_help = crate::commands::worker::KILL_EXAMPLES)]
-    Kill(crate::commands::worker::WorkerSelection),
+    #[command(after_help = commands::worker::KILL_EXAMPLES)]
+    Kill(commands::worker::WorkerSelection),
 
     /// Show what a worker has done, and does.
-    #[command(after_help = crate::commands::worker::LOGS_EXAMPLES)]
-    Logs(crate::commands::worker::LogsArgs),
+    #[command(after_help = commands::worker::LOGS_EXAMPLES)]
+    Logs(commands::worker::LogsArgs),
 
     /// Show the window of a worker in this terminal.
-    #[command(after_help = crate::commands::worker::ATTACH_EXAMPLES)]
-    Attach(crate::commands::worker::SelectionArgs),
+    #[command(after_help = commands::worker::ATTACH_EXAMPLES)]
+    Attach(commands::worker::SelectionArgs),
 
     /// Wait for the end of workers, and exit with their code.
-    #[command(after_help = crate::commands::worker::WAIT_EXAMPLES)]
-    Wait(crate::commands::worker::WorkerSelection),
+    #[command(after_help = commands::worker::WAIT_EXAMPLES)]
+    Wait(commands::worker::WorkerSelection),
 
     /// Type a line into the window of a worker.
-    #[command(after_help = crate::commands::worker::SEND_EXAMPLES)]
-    Send(crate::commands::worker::SendArgs),
+    #[command(after_help = commands::worker::SEND_EXAMPLES)]
+    Send(commands::worker::SendArgs),
 
     /// Forget workers that have come to their end.
-    #[command(after_help = crate::commands::worker::RM_EXAMPLES)]
-    Rm(crate::commands::worker::RmArgs),
+    #[command(after_help = commands::worker::RM_EXAMPLES)]
+    Rm(commands::worker::RmArgs),
 
     /// Print a prompt to start from.
-    #[command(after_help = crate::commands::worker::TEMPLATE_EXAMPLES)]
-    Template(crate::commands::worker::TemplateArgs),
+    #[command(after_help = commands::worker::TEMPLATE_EXAMPLES)]
+    Template(commands::worker::TemplateArgs),
 
     /// The command of a worker's window.
     #[command(hide = true)]
-    WorkerLoop(crate::commands::worker::SelectionArgs),
+    WorkerLoop(commands::worker::SelectionArgs),
 
     /// Ask a few questions and write `.ralph/settings.json`.
-    #[command(after_help = crate::commands::init::EXAMPLES)]
+    #[command(after_help = commands::init::EXAMPLES)]
     Init,
 
     /// Show the effective settings and where each value came from.
-    #[command(after_help = crate::commands::settings::EXAMPLES)]
-    Settings(crate::commands::settings::SettingsArgs),
+    #[command(after_help = commands::settings::EXAMPLES)]
+    Settings(commands::settings::SettingsArgs),
 
     /// List the runs of this project.
-    #[command(after_help = crate::commands::runs::RUNS_EXAMPLES)]
-    Runs(crate::commands::runs::RunsArgs),
+    #[command(after_help = commands::runs::RUNS_EXAMPLES)]
+    Runs(commands::runs::RunsArgs),
 
     /// Show a past run again.
-    #[command(after_help = crate::commands::runs::REPLAY_EXAMPLES)]
-    Replay(crate::commands::runs::ReplayArgs),
+    #[command(after_help = commands::runs::REPLAY_EXAMPLES)]
+    Replay(commands::runs::ReplayArgs),
 
     /// Tell what a run came to: outcome, iterations, cost, commits, guardrails, what is left.
-    #[command(after_help = crate::commands::report::EXAMPLES)]
-    Report(crate::commands::report::ReportArgs),
+    #[command(after_help = commands::report::EXAMPLES)]
+    Report(commands::report::ReportArgs),
 
     /// Watch a loop at work in a scratch repository: no account, no network, twenty seconds.
-    #[command(after_help = crate::commands::demo::EXAMPLES)]
-    Demo(crate::commands::demo::DemoArgs),
+    #[command(after_help = commands::demo::EXAMPLES)]
+    Demo(commands::demo::DemoArgs),
 
     /// Check what is installed, and say what to do about what is not.
-    #[command(after_help = crate::commands::doctor::EXAMPLES)]
+    #[command(after_help = commands::doctor::EXAMPLES)]
     Doctor,
 
     /// List the agents that ralph knows: which are installed, and which versions it was tested with.
-    #[command(after_help = crate::commands::agents::EXAMPLES)]
-    Agents(crate::commands::agents::AgentsArgs),
+    #[command(after_help = commands::agents::EXAMPLES)]
+    Agents(commands::agents::AgentsArgs),
 
     /// Try out, look into and tidy up the sandboxes that agents are locked in.
-    #[command(after_help = crate::commands::sandbox::EXAMPLES, subcommand)]
-    Sandbox(crate::commands::sandbox::SandboxCommand),
+    #[command(after_help = commands::sandbox::EXAMPLES, subcommand)]
+    Sandbox(commands::sandbox::SandboxCommand),
 
     /// Answer one of Claude Code's hooks, whose question is on standard input.
-    #[command(after_help = crate::commands::hook::EXAMPLES)]
-    Hook(crate::commands::hook::HookArgs),
+    #[command(after_help = commands::hook::EXAMPLES)]
+    Hook(commands::hook::HookArgs),
 
     /// Write the plugin for Claude Code: hooks, a skill for planning, scripts.
-    #[command(after_help = crate::commands::plugin::EXAMPLES)]
-    Plugin(crate::commands::plugin::PluginArgs),
+    #[command(after_help = commands::plugin::EXAMPLES)]
+    Plugin(commands::plugin::PluginArgs),
 
     /// Print a script that completes ralph's commands in your shell.
-    #[command(after_help = crate::commands::completions::EXAMPLES)]
-    Completions(crate::commands::completions::CompletionsArgs),
+    #[command(after_help = commands::completions::EXAMPLES)]
+    Completions(commands::completions::CompletionsArgs),
 
     /// Write the man pages.
-    #[command(after_help = crate::commands::man::EXAMPLES)]
-    Man(crate::commands::man::ManArgs),
+    #[command(after_help = commands::man::EXAMPLES)]
+    Man(commands::man::ManArgs),
 }
 
 pub fn definition() -> clap::Command {
@@ -208,11 +209,9 @@ pub fn main(mut args: Vec<OsString>) -> u8 {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(err) => {
-            let code = print_parse_error(&err);
-            return if fails_with_1 && code == exit_code::USAGE {
-                exit_code::INCOMPLETE
-            } else {
-                code
+            return match print_parse_error(&err) {
+                exit_code::USAGE if fails_with_1 => exit_code::INCOMPLETE,
+                code => code,
             };
         }
     };
@@ -255,52 +254,47 @@ fn print_parse_error(err: &clap::Error) -> u8 {
 }
 
 fn dispatch(mut cli: Cli) -> Result<u8, Error> {
-    ralph_process::trust::declare_lazily(crate::project_dir::known_agent_dirs);
-    crate::project_dir::resolve_paths_from_project(&cli.project, &mut cli.command);
-    let project = || crate::project_dir::open_project(&cli.project);
-    let own = || crate::project_dir::require_project(&cli.project, false);
-    let for_loop = |args: &LoopArgs| {
-        crate::project_dir::require_project(&cli.project, args.settings.is_some())
-    };
+    ralph_process::trust::declare_lazily(project_dir::known_agent_dirs);
+    project_dir::resolve_paths_from_project(&cli.project, &mut cli.command);
+    let project = || project_dir::open_project(&cli.project);
+    let own = || project_dir::require_project(&cli.project, false);
+    let for_loop =
+        |args: &LoopArgs| project_dir::require_project(&cli.project, args.settings.is_some());
     match cli.command {
-        CliCommand::Run(args) => {
-            crate::commands::run::run(&for_loop(&args.common)?, &args, Vec::new())
-        }
-        CliCommand::Plan(args) => crate::commands::plan::plan(&for_loop(&args.common)?, *args),
-        CliCommand::Build(args) => crate::commands::build::build(&for_loop(&args.common)?, *args),
-        CliCommand::Prompt(args) => {
-            crate::commands::prompt::prompt(&for_loop(&args.mode.common)?, *args)
-        }
-        CliCommand::Work(args) => crate::commands::work::work(&for_loop(&args.common)?, &args),
-        CliCommand::New(args) => crate::commands::new::new(&own()?, &args),
-        CliCommand::Tasks(args) => crate::commands::tasks::tasks(&own()?, &args),
-        CliCommand::Archive(args) => crate::commands::archive::archive(&own()?, &args),
-        CliCommand::Spawn(args) => crate::commands::worker::spawn(&for_loop(&args.common)?, &args),
-        CliCommand::Ls(args) => crate::commands::worker::ls(&args),
-        CliCommand::Status(args) => crate::commands::worker::status(&args),
-        CliCommand::Pause(args) => crate::commands::worker::pause(&args),
-        CliCommand::Resume(args) => crate::commands::resume::resume(&cli.project, args),
-        CliCommand::Kill(args) => crate::commands::worker::kill(&args),
-        CliCommand::Logs(args) => crate::commands::worker::logs(&args),
-        CliCommand::Attach(args) => crate::commands::worker::attach(&args),
-        CliCommand::Wait(args) => crate::commands::worker::wait(&args),
-        CliCommand::Send(args) => crate::commands::worker::send(&args),
-        CliCommand::Rm(args) => crate::commands::worker::rm(&args),
-        CliCommand::Template(args) => crate::commands::worker::template(project()?.root(), &args),
-        CliCommand::WorkerLoop(args) => crate::commands::worker::run_loop(&args.name),
-        CliCommand::Init => crate::commands::init::init(&project()?),
-        CliCommand::Settings(args) => crate::commands::settings::settings(&cli.project, args),
-        CliCommand::Runs(args) => crate::commands::runs::runs(&own()?, &args),
-        CliCommand::Replay(args) => crate::commands::runs::replay(own, &args),
-        CliCommand::Report(args) => crate::commands::report::report(own, &args),
-        CliCommand::Demo(args) => crate::commands::demo::demo(&args),
-        CliCommand::Doctor => crate::commands::doctor::doctor(&project()?),
-        CliCommand::Agents(args) => crate::commands::agents::agents(&project()?, &args),
-        CliCommand::Sandbox(command) => crate::commands::sandbox::sandbox(&project()?, &command),
-        CliCommand::Hook(args) => Ok(crate::commands::hook::hook(args)),
-        CliCommand::Plugin(args) => crate::commands::plugin::plugin(&args),
-        CliCommand::Completions(args) => crate::commands::completions::completions(&args),
-        CliCommand::Man(args) => crate::commands::man::man(&args),
+        CliCommand::Run(args) => commands::run::run(&for_loop(&args.common)?, &args, Vec::new()),
+        CliCommand::Plan(args) => commands::plan::plan(&for_loop(&args.common)?, *args),
+        CliCommand::Build(args) => commands::build::build(&for_loop(&args.common)?, *args),
+        CliCommand::Prompt(args) => commands::prompt::prompt(&for_loop(&args.mode.common)?, *args),
+        CliCommand::Work(args) => commands::work::work(&for_loop(&args.common)?, &args),
+        CliCommand::New(args) => commands::new::new(&own()?, &args),
+        CliCommand::Tasks(args) => commands::tasks::tasks(&own()?, &args),
+        CliCommand::Archive(args) => commands::archive::archive(&own()?, &args),
+        CliCommand::Spawn(args) => commands::worker::spawn(&for_loop(&args.common)?, &args),
+        CliCommand::Ls(args) => commands::worker::ls(&args),
+        CliCommand::Status(args) => commands::worker::status(&args),
+        CliCommand::Pause(args) => commands::worker::pause(&args),
+        CliCommand::Resume(args) => commands::resume::resume(&cli.project, args),
+        CliCommand::Kill(args) => commands::worker::kill(&args),
+        CliCommand::Logs(args) => commands::worker::logs(&args),
+        CliCommand::Attach(args) => commands::worker::attach(&args),
+        CliCommand::Wait(args) => commands::worker::wait(&args),
+        CliCommand::Send(args) => commands::worker::send(&args),
+        CliCommand::Rm(args) => commands::worker::rm(&args),
+        CliCommand::Template(args) => commands::worker::template(project()?.root(), &args),
+        CliCommand::WorkerLoop(args) => commands::worker::run_loop(&args.name),
+        CliCommand::Init => commands::init::init(&project()?),
+        CliCommand::Settings(args) => commands::settings::settings(&cli.project, &args),
+        CliCommand::Runs(args) => commands::runs::runs(&own()?, &args),
+        CliCommand::Replay(args) => commands::runs::replay(own, &args),
+        CliCommand::Report(args) => commands::report::report(own, &args),
+        CliCommand::Demo(args) => commands::demo::demo(&args),
+        CliCommand::Doctor => commands::doctor::doctor(&project()?),
+        CliCommand::Agents(args) => commands::agents::agents(&project()?, &args),
+        CliCommand::Sandbox(command) => commands::sandbox::sandbox(&project()?, &command),
+        CliCommand::Hook(args) => Ok(commands::hook::hook(args)),
+        CliCommand::Plugin(args) => commands::plugin::plugin(&args),
+        CliCommand::Completions(args) => commands::completions::completions(&args),
+        CliCommand::Man(args) => commands::man::man(&args),
     }
 }
 
@@ -364,8 +358,8 @@ mod tests {
             Outcome::Stalled,
             Outcome::AgentFailed,
             Outcome::CredentialsRefused,
-            Outcome::PromptLost,
-            Outcome::Broken,
+            Outcome::PromptMissing,
+            Outcome::InternalError,
         ] {
             let advice = next_step(outcome, "20261115-202752-a1b2").unwrap_or_default();
             for command in advice.split('`').filter(|word| word.starts_with("ralph ")) {

@@ -9,14 +9,16 @@ use ralph_driver::session;
 use ralph_events::error::{Error, ErrorKind};
 use ralph_git as git;
 use ralph_store::project::Project;
-use ralph_store::save::{PendingSave, save_all_in_project};
+use ralph_store::save::save_all_in_project;
 use ralph_store::{home, naming};
 use ralph_tasks as tasks;
 use ralph_tasks::archive;
 use ralph_tasks::documents::{self, Documents, NewDocuments, PRD, PROGRESS, PROMPT, TASKS};
 use ralph_tasks::{TaskList, summary};
 
-use super::new::{DocumentsArgs, UNNAMED_BRANCH, default_name, reset_ledgers, today};
+use super::new::{
+    DocumentsArgs, UNNAMED_BRANCH, default_name, pending_saves, reset_ledgers, today,
+};
 use crate::recover::recover_project;
 use crate::task_memory;
 
@@ -44,7 +46,7 @@ const ARCHIVED_DOCUMENTS: [&str; 3] = [PRD, TASKS, PROGRESS];
 
 pub fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error> {
     let documents = args.place.documents(project);
-    let root = project.root();
+    let (root, dir) = (project.root(), documents.display_dir());
     recover_project(project)?;
     let _idle = session::lock_project_idle(project)?;
     let home = home::ralph_home(|name| std::env::var_os(name));
@@ -52,10 +54,7 @@ pub fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error> {
     // Wait for a pending edit, to have it in the archive.
     let _held = match documents.lock() {
         Err(err) if err.kind() == io::ErrorKind::TimedOut => {
-            return Err(Error::input(format!(
-                "cannot archive {}/: {err}",
-                documents.display_dir()
-            )));
+            return Err(Error::input(format!("cannot archive {dir}/: {err}")));
         }
         held => held.ok(),
     };
@@ -67,25 +66,19 @@ pub fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error> {
     let list = tasks::parse(list.as_bytes());
     let progress = String::from_utf8_lossy(content(PROGRESS).map_or(&[], Vec::as_slice));
     let mut page = summary::render(&list, summary::start_date(&progress), &today);
-    let doubts = list
-        .as_ref()
-        .ok()
-        .and_then(|list| task_memory::completeness_doubts(project, &documents, list));
+    let doubts =
+        list.iter().find_map(|it| task_memory::completeness_doubts(project, &documents, it));
     if let Some(doubts) = &doubts {
         page.push_str(&format!("\nThis is the list's own account; {doubts}.\n"));
     }
     if let Ok(list) = &list
         && is_unmodified(&documents, &files, list, summary::start_date(&progress))
     {
-        let dir = documents.display_dir();
+        let (prd, add) = (documents.display_path(PRD), documents.command_line("ralph tasks add"));
         return Err(Error::input(format!(
             "there is nothing to archive: {dir}/ holds only what `ralph new` wrote"
         ))
-        .hint(format!(
-            "begin with {} and `{}`",
-            documents.display_path(PRD),
-            documents.command_line("ralph tasks add")
-        )));
+        .hint(format!("begin with {prd} and `{add}`")));
     }
     let list = list.ok();
     if !args.force {
@@ -138,19 +131,15 @@ fn collect_documents(documents: &Documents) -> Result<Vec<(&'static str, Vec<u8>
             Ok(bytes) => files.push((name, bytes)),
             Err(err) if err.kind() == io::ErrorKind::NotFound => {}
             Err(err) => {
-                return Err(Error::input(format!(
-                    "cannot read {}: {err}",
-                    documents.display_path(name)
-                )));
+                let path = documents.display_path(name);
+                return Err(Error::input(format!("cannot read {path}: {err}")));
             }
         }
     }
     if files.is_empty() {
-        return Err(Error::input(format!(
-            "there is nothing to archive in {}/",
-            documents.display_dir()
-        ))
-        .hint("`ralph new` begins a piece of work"));
+        let dir = documents.display_dir();
+        return Err(Error::input(format!("there is nothing to archive in {dir}/"))
+            .hint("`ralph new` begins a piece of work"));
     }
     Ok(files)
 }
@@ -223,12 +212,8 @@ fn is_unmodified(
     list: &TaskList,
     started: Option<&str>,
 ) -> bool {
-    let (name, branch) = (&list.project, &list.branch_name);
-    let fresh = documents.initial_documents(NewDocuments {
-        name,
-        branch,
-        date: started.unwrap_or_default(),
-    });
+    let (name, branch, date) = (&list.project, &list.branch_name, started.unwrap_or_default());
+    let fresh = documents.initial_documents(NewDocuments { name, branch, date });
     let is_fresh = |(name, bytes): &(&str, Vec<u8>)| {
         fresh.iter().any(|(fresh, text)| fresh == name && text.as_bytes() == bytes)
     };
@@ -241,22 +226,11 @@ fn write_fresh_documents(
     documents: &Documents,
     today: &str,
 ) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
-    let name = default_name(project);
-    let fresh = documents.initial_documents(NewDocuments {
-        name: &name,
-        branch: UNNAMED_BRANCH,
-        date: today,
-    });
+    let name = &default_name(project);
+    let new = NewDocuments { name, branch: UNNAMED_BRANCH, date: today };
     let stays = |name: &str| name == PROMPT && documents.path(name).symlink_metadata().is_ok();
-    let files: Vec<PendingSave> = fresh
-        .into_iter()
-        .filter(|(name, _)| !stays(name))
-        .map(|(name, text)| PendingSave {
-            path: documents.path(name),
-            bytes: text.into_bytes(),
-            replace: true,
-        })
-        .collect();
+    let fresh = documents.initial_documents(new).into_iter().filter(|(name, _)| !stays(name));
+    let files = pending_saves(documents, fresh, true);
     save_all_in_project(project.root(), &files)?;
     Ok(files.into_iter().map(|file| file.path).collect())
 }

@@ -9,6 +9,7 @@ use ralph_events::error::Error;
 use ralph_git::run_git;
 use ralph_process as process;
 use ralph_process::trust;
+use ralph_store::home;
 use ralph_store::project::Project;
 
 use super::run::RunArgs;
@@ -41,7 +42,12 @@ pub fn demo(args: &DemoArgs) -> Result<u8, Error> {
     let dir = scratch.path().join("project");
     std::fs::create_dir(&dir).map_err(scratch_error)?;
     let prepared = demo::prepare(&dir).map_err(scratch_error)?;
-    let project = Project::new(dir.clone());
+    // The runs go where the repository goes.
+    let home = match args.keep {
+        true => home::require_ralph_home(|name| std::env::var_os(name))?,
+        false => scratch.path().join("home"),
+    };
+    let project = Project::new(&dir, &home);
     // Keeps ralph's own files out of the agent's changes.
     project.prepare().map_err(scratch_error)?;
     for step in prepared.git {

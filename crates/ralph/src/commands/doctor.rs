@@ -1,6 +1,7 @@
 //! `ralph doctor`: checks the installation and says how to fix problems.
 
 use std::ffi::OsStr;
+use std::path::Path;
 
 use super::settings::LoopFileView;
 use super::{agents, sandbox};
@@ -10,7 +11,9 @@ use ralph_events::error::Error;
 use ralph_events::exit_code;
 use ralph_process::trust;
 use ralph_report::width::push_one_line;
+use ralph_shell_policy::shell_quote;
 use ralph_store::project::Project;
+use ralph_store::project_record::{self, OrphanedRuns};
 
 pub const EXAMPLES: &str = "Examples:\n  ralph doctor";
 
@@ -76,8 +79,29 @@ pub fn doctor(project: &Project) -> Result<u8, Error> {
             }
         }
     }
+    out.push_str(&orphaned_runs(project.ralph_home()));
     crate::cli::print(&out)?;
     Ok(if is_wrong { exit_code::USAGE } else { exit_code::SUCCESS })
+}
+
+fn orphaned_runs(home: &Path) -> String {
+    let orphans = project_record::orphaned_runs(home);
+    if orphans.is_empty() {
+        return String::new();
+    }
+    let mut out = String::from("\nRun data of projects that no longer exist\n");
+    for OrphanedRuns { root, dir, bytes } in orphans {
+        let megabytes = bytes as f64 / 1e6;
+        let mut shown = Vec::new();
+        push_one_line(&root.to_string_lossy(), 500, "…", &mut shown);
+        let shown = String::from_utf8_lossy(&shown);
+        out.push_str(&format!("  {megabytes:>6.1} MB  {shown}\n"));
+        out.push_str(&format!(
+            "             remove it: rm -r {}\n",
+            shell_quote(&dir.to_string_lossy())
+        ));
+    }
+    out
 }
 
 fn asks_as_root(root_switch: &str) -> bool {

@@ -19,8 +19,7 @@ use ralph_events::json_writer;
 use ralph_events::redact;
 use ralph_sandbox::Backend;
 use ralph_store::project::Project;
-use ralph_store::safe_fs;
-use ralph_store::save::save_atomically;
+use ralph_store::save::{PendingSave, save_all_in_project};
 
 use self::ask::{Abort, Prompter, is_yes};
 use self::questions::{ask_sandbox, offer_starter_prompts};
@@ -31,12 +30,8 @@ pub const EXAMPLES: &str = "Examples:\n  ralph init\n  ralph init -C ../other-pr
 
 const SCHEMA_FILE: &str = "settings.schema.json";
 
-#[derive(Debug, Clone)]
-struct InitOptions {
-    project_dir: PathBuf,
-    /// Returns the sandbox that this agent would get in the project.
-    sandbox: fn(&Project, &str) -> Option<Backend>,
-}
+/// Returns the sandbox that this agent would get in the project.
+type FindSandbox = fn(&Project, &str) -> Option<Backend>;
 
 /// Writes nothing on an error.
 pub fn init(project: &Project) -> Result<u8, Error> {
@@ -51,13 +46,11 @@ pub fn init(project: &Project) -> Result<u8, Error> {
     }
     let mut terminal = TerminalPrompter::new(stdin.as_fd(), io::stdout())
         .map_err(|error| Error::config(format!("the terminal cannot be used: {error}")))?;
-    let sandbox = super::sandbox::usable_backend;
-    let options = InitOptions { project_dir: project.root().to_owned(), sandbox };
-    init_with(&options, &mut terminal)
+    init_with(project, super::sandbox::usable_backend, &mut terminal)
 }
 
-fn init_with(options: &InitOptions, ask: &mut dyn Prompter) -> Result<u8, Error> {
-    let sources = Sources { project_dir: options.project_dir.clone(), ..Sources::default() };
+fn init_with(project: &Project, sandbox: FindSandbox, ask: &mut dyn Prompter) -> Result<u8, Error> {
+    let sources = Sources { project_dir: project.root().to_owned(), ..Sources::default() };
     let (path, _) = sources.files();
     let name = config::display_name(&path);
     // Fail before the questions, not after.
@@ -67,36 +60,30 @@ fn init_with(options: &InitOptions, ask: &mut dyn Prompter) -> Result<u8, Error>
     if let Some(directory) = path.parent()
         && fs::metadata(directory).is_ok_and(|metadata| !metadata.is_dir())
     {
-        return Err(Error::config(format!(
-            "{}: is a file, a directory is needed",
-            config::display_name(directory)
-        )));
+        let name = config::display_name(directory);
+        return Err(Error::config(format!("{name}: is a file, a directory is needed")));
     }
-    let project = Project::new(options.project_dir.clone());
-    let InitAnswers { document, prompts } =
-        match ask_settings(options, &sources, &project, &name, ask) {
-            Ok(Some(answers)) => answers,
-            Ok(None) => return Ok(0),
-            Err(abort) => {
-                let _ = ask.print("\n");
-                return Err(match abort {
-                    Abort::Interrupted => {
-                        Error::new(ErrorKind::Interrupted, "interrupted, nothing was written")
-                    }
-                    Abort::EndOfInput => {
-                        Error::new(ErrorKind::Interrupted, "end of input, nothing was written")
-                    }
-                    Abort::Failed(error) => {
-                        Error::config(format!("the terminal failed, nothing was written: {error}"))
-                    }
-                });
-            }
-        };
+    let (document, prompts) = match ask_settings(project, sandbox, &sources, &name, ask) {
+        Ok(Some(answers)) => answers,
+        Ok(None) => return Ok(0),
+        Err(abort) => {
+            let _ = ask.print("\n");
+            let (kind, why) = match abort {
+                Abort::Interrupted => (ErrorKind::Interrupted, "interrupted, nothing was written"),
+                Abort::EndOfInput => (ErrorKind::Interrupted, "end of input, nothing was written"),
+                Abort::Failed(error) => {
+                    let message = format!("the terminal failed, nothing was written: {error}");
+                    return Err(Error::config(message));
+                }
+            };
+            return Err(Error::new(kind, why));
+        }
+    };
     let problems = check::find_problems(&document);
     if !problems.is_empty() {
         return Err(Error::config(problems.join("\n")).hint("nothing was written"));
     }
-    write(&project, &path, &document, &prompts).map_err(|(path, error)| {
+    write(project, &path, &document, &prompts).map_err(|(path, error)| {
         let name = config::display_name(&path);
         Error::config(format!("{name}: cannot be written: {error}"))
     })?;
@@ -107,19 +94,16 @@ fn init_with(options: &InitOptions, ask: &mut dyn Prompter) -> Result<u8, Error>
     Ok(0)
 }
 
-struct InitAnswers {
-    document: Value,
-    prompts: Vec<(PathBuf, &'static str)>,
-}
+type StarterPrompt = (PathBuf, &'static str);
 
 /// `None` if the user keeps the existing settings.
 fn ask_settings(
-    options: &InitOptions,
-    sources: &Sources,
     project: &Project,
+    sandbox: FindSandbox,
+    sources: &Sources,
     name: &str,
     ask: &mut dyn Prompter,
-) -> Result<Option<InitAnswers>, Abort> {
+) -> Result<Option<(Value, Vec<StarterPrompt>)>, Abort> {
     if let Some(existing) = config::read_existing(sources) {
         let mut document = existing.document;
         redact::redact(&mut document);
@@ -141,38 +125,25 @@ fn ask_settings(
     let mut document = questions::ask_settings(ask)?;
     let prompts = offer_starter_prompts(project, ask)?;
     let agent = document["agent"]["command"].as_str().unwrap_or_default();
-    if let Some(backend) = (options.sandbox)(project, agent) {
+    if let Some(backend) = sandbox(project, agent) {
         document["sandbox"] = ask_sandbox(backend, ask)?;
     }
-    Ok(Some(InitAnswers { document, prompts }))
+    Ok(Some((document, prompts)))
 }
 
-/// Writes the schema and the prompts first: the settings refer to them.
 fn write(
     project: &Project,
     path: &Path,
     document: &Value,
-    prompts: &[(PathBuf, &'static str)],
+    prompts: &[StarterPrompt],
 ) -> Result<(), (PathBuf, io::Error)> {
-    let save = |path: PathBuf, text: &str| {
-        save_atomically(&path, text.as_bytes()).map_err(|error| (path, error))
-    };
-    for path in prompts.iter().map(|(path, _)| path.as_path()).chain([path]) {
-        safe_fs::check_inside(project.root(), path).map_err(|error| (path.to_owned(), error))?;
-    }
-    if let Some(directory) = path.parent() {
-        fs::create_dir_all(directory).map_err(|error| (directory.to_owned(), error))?;
-    }
-    save(path.with_file_name(SCHEMA_FILE), &schema::schema_text())?;
+    let save = |path, text: &str| PendingSave { path, bytes: text.into(), replace: true };
+    let mut files = vec![save(path.with_file_name(SCHEMA_FILE), &schema::schema_text())];
+    files.extend(prompts.iter().map(|(path, text)| save(path.clone(), text)));
+    files.push(save(path.with_file_name(FILE), &format!("{document:#}\n")));
     // Creates `.gitignore`, which keeps local settings out of a following `git add`.
     project.prepare().map_err(|error| (project.ralph_dir(), error))?;
-    for (path, text) in prompts {
-        if let Some(directory) = path.parent() {
-            fs::create_dir_all(directory).map_err(|error| (directory.to_owned(), error))?;
-        }
-        save(path.clone(), text)?;
-    }
-    save(path.with_file_name(FILE), &format!("{document:#}\n"))
+    save_all_in_project(project.root(), &files)
 }
 
 #[cfg(test)]

@@ -73,13 +73,8 @@ pub fn new(project: &Project, args: &NewArgs) -> Result<u8, Error> {
     // No run may be using the documents, nor a killed run's leftovers be writing them.
     recover_project(project)?;
     let _idle = if args.force { session::lock_project_idle(project)? } else { None };
-    let home = home::ralph_home(|name| std::env::var_os(name));
-    let _unused = match home {
-        Some(home) if args.force => {
-            session::lock_task_list_idle(Some(&home), &documents.path(TASKS))?
-        }
-        _ => None,
-    };
+    let home = home::ralph_home(|name| std::env::var_os(name)).filter(|_| args.force);
+    let _unused = session::lock_task_list_idle(home.as_deref(), &documents.path(TASKS))?;
     if documents.dir().metadata().is_ok_and(|it| !it.is_dir()) {
         let dir = documents.display_dir();
         return Err(Error::input(format!(
@@ -96,29 +91,18 @@ pub fn new(project: &Project, args: &NewArgs) -> Result<u8, Error> {
         .map(|(name, _)| documents.display_path(name))
         .collect();
     if !existing.is_empty() && !args.force {
+        let archive = documents.command_line("ralph archive");
         let (are, it) = if existing.len() == 1 { ("is", "it") } else { ("are", "them") };
         return Err(Error::input(format!("{} {are} there already", existing.join(", ")))
-            .hint(format!(
-                "`{}` sets finished work aside and begins anew",
-                documents.command_line("ralph archive")
-            ))
+            .hint(format!("`{archive}` sets finished work aside and begins anew"))
             .hint(format!("`{} --force` overwrites {it}", documents.command_line("ralph new"))));
     }
-    let mut files: Vec<PendingSave> = fresh
-        .into_iter()
-        .map(|(name, text)| PendingSave {
-            path: documents.path(name),
-            bytes: text.into_bytes(),
-            replace: args.force,
-        })
-        .collect();
+    let mut files = pending_saves(&documents, fresh, args.force);
     let ignore = match active_marker::gitignore_with_marker(project.root()) {
         // A link out of the project, which git does not follow either.
         Err(err) if err.kind() == std::io::ErrorKind::PermissionDenied => {
-            crate::cli::warn(&format!(
-                "{} is not added to .gitignore: {err}",
-                active_marker::MARKER_FILE
-            ));
+            let marker = active_marker::MARKER_FILE;
+            crate::cli::warn(&format!("{marker} is not added to .gitignore: {err}"));
             None
         }
         ignored => ignored.map_err(|err| Error::input(format!("cannot read .gitignore: {err}")))?,
@@ -148,6 +132,19 @@ pub fn new(project: &Project, args: &NewArgs) -> Result<u8, Error> {
          \x20 3. `{show}` shows what is there, `{add}` adds a story.\n\
          \x20 4. `{work}` works it off.\n"
     ))
+}
+
+pub(super) fn pending_saves(
+    documents: &Documents,
+    texts: impl IntoIterator<Item = (&'static str, String)>,
+    replace: bool,
+) -> Vec<PendingSave> {
+    let save = |(name, text): (&str, String)| PendingSave {
+        path: documents.path(name),
+        bytes: text.into_bytes(),
+        replace,
+    };
+    texts.into_iter().map(save).collect()
 }
 
 /// Stops earlier runs' ledgers from being held against a replaced list.

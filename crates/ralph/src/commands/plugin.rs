@@ -41,12 +41,8 @@ pub fn plugin(args: &PluginArgs) -> Result<u8, Error> {
         "The plugin is in {}\n\nTo use it in one session:\n  claude --plugin-dir {shown}\n",
         directory.display()
     );
-    if !is_on_path() {
+    if trust::outside_program("ralph".as_ref()).is_err() {
         text.push_str("\nIts hooks call `ralph`, which has to be on the PATH for that.\n");
     }
     crate::cli::print(&text)
-}
-
-fn is_on_path() -> bool {
-    trust::outside_program("ralph".as_ref()).is_ok()
 }

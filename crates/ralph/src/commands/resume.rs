@@ -119,7 +119,6 @@ pub fn resume(place: &ProjectArgs, args: ResumeArgs) -> Result<u8, Error> {
         return resume_workers(&WorkerSelection { names: args.runs.clone(), all: false }, &args);
     }
     let project = crate::project_dir::open_project(place)?;
-    session::put_back(&project, crate::cli::warn);
     if let Some(worker) = args.runs.first().and_then(|run| worker_elsewhere(&project, run)) {
         return resume_workers(&WorkerSelection::single(&worker), &args);
     }
@@ -139,7 +138,6 @@ pub fn resume(place: &ProjectArgs, args: ResumeArgs) -> Result<u8, Error> {
             )),
         };
     };
-    session::refuse_links(&project, &run.dir)?;
     let id = &run.dir.id;
     if is_running(&run.dir) {
         let pid = run.state.run.info.pid;
@@ -355,7 +353,7 @@ fn restart(
         (common.verbose, common.quiet) = (args.verbose, args.quiet);
     }
     common.output = args.output.unwrap_or(common.output);
-    common.only_checks = state.progress.needs_only_checks();
+    common.only_checks = state.run.resume.needs_only_checks();
     common.resume =
         Some(ResumeRequest { run: id, state, variables: record.variables.clone(), warnings });
     // Paths are relative to the original directory; if it is gone, their users report it.

@@ -7,7 +7,6 @@ use clap::Args;
 
 use crate::workers::store::Workers;
 use ralph_driver::resume;
-use ralph_driver::session;
 use ralph_events::error::Error;
 use ralph_events::event::Event;
 use ralph_events::journal::{self, Entries};
@@ -16,8 +15,6 @@ use ralph_report::output::OutputStream;
 use ralph_report::run_table::{RunRow, damage_notes, json, table};
 use ralph_report::style::{Capabilities, Style};
 use ralph_report::{Backpressure, replay};
-use ralph_store::home;
-use ralph_store::journal_copies;
 use ralph_store::project::Project;
 use ralph_store::runs::{self, RunDir};
 
@@ -71,7 +68,6 @@ pub fn runs(project: &Project, args: &RunsArgs) -> Result<u8, Error> {
 }
 
 pub(super) fn list_runs(project: &Project) -> Result<Vec<RunDir>, Error> {
-    session::put_back(project, crate::cli::warn);
     let dir = project.runs_dir();
     runs::list(&dir).map_err(|err| Error::input(format!("cannot read {}: {err}", dir.display())))
 }
@@ -92,24 +88,20 @@ pub fn replay(
 ) -> Result<u8, Error> {
     let (_, dir) = locate_run(own, args.run.as_deref())?;
     let mut entries = read_journal(&dir)?;
-    let capable = Capabilities::for_stdio();
-    let style = match args.output {
-        OutputMode::Human => Style {
-            emoji: capable.emoji,
-            color: capable.color,
-            color_errors: capable.color_errors,
-            verbose: args.verbose,
-            ..Style::default()
-        },
-        _ => Style { verbose: args.verbose, ..Style::default() },
-    };
+    let mut style = Style { verbose: args.verbose, ..Style::default() };
+    if args.output == OutputMode::Human {
+        let capable = Capabilities::for_stdio();
+        style.emoji = capable.emoji;
+        style.color = capable.color;
+        style.color_errors = capable.color_errors;
+    }
     let mut reporter = crate::launch::reporter(args.output, style, Backpressure::WaitForReader);
     let mut ended = false;
     let watched =
         entries.by_ref().inspect(|entry| ended |= matches!(entry.event, Event::RunEnded { .. }));
     replay::replay(watched, &mut *reporter);
-    if let Some(trouble) = reporter.take_warning() {
-        return Err(Error::failed(trouble));
+    if let Some(problem) = reporter.take_problem() {
+        return Err(Error::failed(problem.into_message()));
     }
     if let Some(words) = journal::unreadable_message(entries.unreadable()) {
         let _ = writeln!(io::stderr(), "run {}: {words}; there was more than is shown", dir.id);
@@ -143,15 +135,9 @@ pub(super) fn locate_run(
     })
 }
 
-/// Reads a run's journal, or its copy if the project is gone.
 pub(super) fn read_journal(dir: &RunDir) -> Result<Entries<File>, Error> {
-    let path = dir.journal();
-    dir.read_journal().or_else(|err| {
-        let home = home::ralph_home(|name| std::env::var_os(name));
-        let copy = home.map(|home| journal_copies::second_name(&home, &dir.id));
-        let copy = copy.and_then(|copy| runs::read_journal(&copy).ok());
-        copy.ok_or_else(|| Error::input(format!("cannot read {}: {err}", path.display())))
-    })
+    dir.read_journal()
+        .map_err(|err| Error::input(format!("cannot read {}: {err}", dir.journal().display())))
 }
 
 pub(super) fn is_run_id_like(name: &str) -> bool {
@@ -167,10 +153,8 @@ pub(super) fn find_run(all: Vec<RunDir>, wanted: Option<&str>) -> Result<RunDir,
     if run.has_started() {
         return Ok(run);
     }
-    Err(Error::input(format!(
-        "run {} was cut off before it began: there is nothing to show",
-        run.id
-    )))
+    let id = run.id;
+    Err(Error::input(format!("run {id} was cut off before it began: there is nothing to show")))
 }
 
 pub(super) fn no_runs_error() -> Error {

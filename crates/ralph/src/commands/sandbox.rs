@@ -3,10 +3,10 @@
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
 use std::time::Instant;
 
 use clap::Subcommand;
+use rustix::fs::{Mode, OFlags};
 use rustix::pty::OpenptFlags;
 use rustix::termios::{self, OptionalActions};
 
@@ -76,13 +76,10 @@ pub enum SandboxCommand {
 const MAX_STDIN: u64 = 64 << 20;
 
 pub fn sandbox(project: &Project, command: &SandboxCommand) -> Result<u8, Error> {
-    match command {
-        SandboxCommand::Check | SandboxCommand::Shell { .. } => {
-            recover::remove_planted_files(project.root())?
-        }
-        SandboxCommand::Ls | SandboxCommand::Stop { .. } | SandboxCommand::Rm { .. } => {
-            recover::clean_best_effort(project.root());
-        }
+    if matches!(command, SandboxCommand::Check | SandboxCommand::Shell { .. }) {
+        recover::remove_planted_files(project.root())?;
+    } else {
+        recover::clean_best_effort(project.root());
     }
     match command {
         SandboxCommand::Check => check(project),
@@ -93,6 +90,7 @@ pub fn sandbox(project: &Project, command: &SandboxCommand) -> Result<u8, Error>
     }
 }
 
+#[derive(Default)]
 struct SandboxSetup {
     settings: Settings,
     env: Vec<(OsString, Option<OsString>)>,
@@ -117,16 +115,14 @@ impl SandboxSetup {
     fn request<'a>(&'a self, project: &'a Project) -> SandboxRequest<'a> {
         let agent = &self.settings.agent;
         let program = agent.command.as_deref().unwrap_or_default();
-        let adapter = match agent.kind {
-            Some(kind) => kind.as_str(),
-            None => agents::for_command(program).name(),
-        };
+        let named = agent.kind.as_deref().and_then(agents::by_name);
+        let adapter = named.unwrap_or_else(|| agents::for_command(program));
         let path = trust::user_path();
         let found = process::find_program(OsStr::new(program), path.as_deref(), project.root());
         SandboxRequest {
             project: project.root(),
             settings: &self.settings.sandbox,
-            adapter,
+            adapter: adapter.name(),
             agent: found,
             env: &self.env,
         }
@@ -154,7 +150,7 @@ fn try_backend(backend: Backend, request: &SandboxRequest<'_>) -> TrialResult {
 
 /// The sandbox that a run of `agent` would get in this project.
 pub(super) fn usable_backend(project: &Project, agent: &str) -> Option<Backend> {
-    let setup = SandboxSetup { settings: Settings::default(), env: Vec::new() };
+    let setup = SandboxSetup::default();
     let request =
         SandboxRequest { adapter: agents::for_command(agent).name(), ..setup.request(project) };
     Backend::ALL
@@ -163,10 +159,7 @@ pub(super) fn usable_backend(project: &Project, agent: &str) -> Option<Backend> 
 }
 
 pub(super) fn diagnosis(project: &Project) -> (bool, String) {
-    let setup = match SandboxSetup::load(project) {
-        Ok(setup) => setup,
-        Err(_) => SandboxSetup { settings: Settings::default(), env: Vec::new() },
-    };
+    let setup = SandboxSetup::load(project).unwrap_or_default();
     let mut failed = Vec::new();
     for backend in Backend::ALL {
         let name = backend.name();
@@ -178,17 +171,14 @@ pub(super) fn diagnosis(project: &Project) -> (bool, String) {
                 continue;
             }
         };
-        let better = failed.iter().find(|(better, _)| *better == Backend::Bwrap);
-        return (
-            true,
-            match better {
-                None => format!("{usable}; `ralph run --sandbox` locks agents in"),
-                Some((_, unusable)) => format!("{usable}; bwrap would be better: {unusable}"),
-            },
-        );
+        let message = match failed.iter().find(|(better, _)| *better == Backend::Bwrap) {
+            None => format!("{usable}; `ralph run --sandbox` locks agents in"),
+            Some((_, unusable)) => format!("{usable}; bwrap would be better: {unusable}"),
+        };
+        return (true, message);
     }
-    let why = failed.iter().map(|(backend, unusable)| format!("{}: {unusable}", backend.name()));
-    let why: Vec<String> = why.collect();
+    let why: Vec<String> =
+        failed.iter().map(|(backend, why)| format!("{}: {why}", backend.name())).collect();
     (false, format!("none works, agents can do whatever you can ({})", why.join("; ")))
 }
 
@@ -210,13 +200,12 @@ fn check(project: &Project) -> Result<u8, Error> {
                 out.push_str(&format!(
                     "ok      {name:<9} it holds; starting and trying it took {ms} ms\n"
                 ));
-                let withheld = sandbox.withheld().join(", ");
-                let withheld =
-                    format!("kept from the agent: {withheld}; sandbox.env passes one on");
-                let withheld = (!sandbox.withheld().is_empty()).then_some(withheld);
-                let notes = sandbox.notes().into_iter();
+                let withheld = (!sandbox.withheld().is_empty()).then(|| {
+                    let withheld = sandbox.withheld().join(", ");
+                    format!("kept from the agent: {withheld}; sandbox.env passes one on")
+                });
                 let limits = sandbox.limits().into_iter().map(str::to_owned);
-                for line in notes.chain(limits).chain(withheld) {
+                for line in sandbox.notes().into_iter().chain(limits).chain(withheld) {
                     out.push_str(&format!("                  - {line}\n"));
                 }
             }
@@ -239,16 +228,15 @@ fn ls() -> Result<u8, Error> {
     let mut out = String::new();
     for listed in scratch::list(&scratch::sandboxes()?) {
         let name = listed.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let (backend, project, pid) = match &listed.note {
-            Some(note) => (note.backend.as_str(), note.project.display().to_string(), note.pid),
-            None => ("?", "?".to_owned(), 0),
-        };
-        let is_missing =
-            listed.note.as_ref().is_some_and(scratch::ScratchRecord::is_project_missing);
-        let state = match (listed.in_use, is_missing) {
-            (true, _) => format!("in use by {pid}"),
-            (false, true) => "project missing".to_owned(),
-            (false, false) => "left over".to_owned(),
+        let note = listed.note.as_ref();
+        let backend = note.map_or("?", |note| &note.backend);
+        let project = note.map_or("?".into(), |note| note.project.to_string_lossy());
+        let state = if listed.in_use {
+            format!("in use by {}", note.map_or(0, |note| note.pid))
+        } else if note.is_some_and(scratch::ScratchRecord::is_project_missing) {
+            "project missing".to_owned()
+        } else {
+            "left over".to_owned()
         };
         out.push_str(&format!("{name:<12} {backend:<9} {state:<18} {project}\n"));
     }
@@ -301,10 +289,7 @@ fn shell(project: &Project, backend: Option<&str>, command: &[OsString]) -> Resu
         crate::cli::warn(&warning);
     }
     let shell = std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into());
-    let (program, args) = match command.split_first() {
-        Some((program, args)) => (program.clone(), args.to_vec()),
-        None => (shell, Vec::new()),
-    };
+    let (program, args) = command.split_first().unwrap_or((&shell, &[]));
     let terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
     if !terminal && command.is_empty() {
         return Err(Error::usage("a shell needs a terminal")
@@ -318,8 +303,8 @@ fn shell(project: &Project, backend: Option<&str>, command: &[OsString]) -> Resu
             .map_err(|err| Error::input(format!("cannot read standard input: {err}")))?;
     }
     let launch = Launch {
-        program: &program,
-        args: &args,
+        program,
+        args,
         directory: project.root(),
         env: &[],
         stdin: &stdin,
@@ -337,11 +322,10 @@ fn shell(project: &Project, backend: Option<&str>, command: &[OsString]) -> Resu
         run(inside.as_mut(), &launch, None, || {})
     };
     let exit = exit.map_err(|err| Error::failed(format!("the sandbox: {err}")))?;
-    let traces = inside.cleanup();
-    for trace in traces.iter().filter(|trace| !trace.is_not_restored()) {
-        print_warning(&trace.to_string());
-    }
-    if let Some(stuck) = traces.iter().find(|trace| trace.is_not_restored()) {
+    let (stuck, traces): (Vec<_>, Vec<_>) =
+        inside.cleanup().into_iter().partition(|trace| trace.is_not_restored());
+    traces.iter().for_each(|trace| print_warning(&trace.to_string()));
+    if let Some(stuck) = stuck.first() {
         return Err(Error::input(stuck.to_string()));
     }
     let warnings = links.finish().map_err(|err| Error::input(err.to_string()))?;
@@ -439,11 +423,8 @@ fn run_on_terminal(inside: &mut dyn Sandbox, launch: &Launch<'_>) -> io::Result<
     rustix::pty::grantpt(&ours)?;
     rustix::pty::unlockpt(&ours)?;
     let name = rustix::pty::ptsname(&ours, Vec::new())?;
-    let theirs: OwnedFd = rustix::fs::open(
-        Path::new(OsStr::new(&*name.to_string_lossy())),
-        rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY | rustix::fs::OFlags::CLOEXEC,
-        rustix::fs::Mode::empty(),
-    )?;
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let theirs = rustix::fs::open(name, flags, Mode::empty())?;
     let copy_size = {
         let ours = ours.try_clone()?;
         move || {

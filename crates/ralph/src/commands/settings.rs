@@ -1,6 +1,5 @@
 //! `ralph settings`: the effective settings and their origins.
 
-use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
@@ -40,52 +39,32 @@ pub struct SettingsArgs {
 
 const COMMENT_COLUMN: usize = 44;
 
-#[derive(Debug, Clone, Default)]
-struct SettingsOptions {
-    schema: bool,
-    json: bool,
-    sources: Sources,
-}
-
-pub fn settings(place: &ProjectArgs, args: SettingsArgs) -> Result<u8, Error> {
+pub fn settings(place: &ProjectArgs, args: &SettingsArgs) -> Result<u8, Error> {
     let alone = args.settings.is_some() || args.schema;
     let sources = Sources {
         project_dir: project_dir::require_project(place, alone)?.root().to_owned(),
-        settings_path: args.settings,
+        settings_path: args.settings.clone(),
         env: std::env::vars_os().collect(),
         ..Sources::default()
     };
     recover::remove_planted_files(&sources.project_dir)?;
-    let options = SettingsOptions { schema: args.schema, json: args.json, sources };
-    print_settings(&options, &mut io::stdout().lock(), &mut io::stderr().lock())
+    if args.schema {
+        return crate::cli::print(&schema::schema_text());
+    }
+    let (text, warnings) = render(&sources, args.json)?;
+    warnings.iter().for_each(|warning| crate::cli::warn(warning));
+    crate::cli::print(&text)
 }
 
-fn print_settings(
-    options: &SettingsOptions,
-    out: &mut dyn Write,
-    err: &mut dyn Write,
-) -> Result<u8, Error> {
-    let text = if options.schema {
-        schema::schema_text()
-    } else {
-        let loaded = config::load(&options.sources)?;
-        let loop_file = LoopFileView::at(&options.sources);
-        let warnings = loop_file.iter().flat_map(LoopFileView::warnings);
-        for warning in loaded.warnings.iter().chain(warnings) {
-            let _ = writeln!(err, "ralph: warning: {warning}");
-        }
-        if options.json {
-            as_json(&loaded, loop_file.as_ref())
-        } else {
-            as_table(&loaded, loop_file.as_ref())
-        }
-    };
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // A closed pipe, such as `head`'s.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(0),
-        Err(error) => Err(Error::failed(format!("the settings could not be printed: {error}"))),
-        Ok(()) => Ok(0),
-    }
+/// Also returns warnings.
+fn render(sources: &Sources, as_json: bool) -> Result<(String, Vec<String>), Error> {
+    let loaded = config::load(sources)?;
+    let loop_file = LoopFileView::at(sources);
+    let format = if as_json { json_text } else { table };
+    let text = format(&loaded, loop_file.as_ref());
+    let mut warnings = loaded.warnings;
+    warnings.extend(loop_file.iter().flat_map(LoopFileView::warnings).cloned());
+    Ok((text, warnings))
 }
 
 fn effective_settings(loaded: &LoadedSettings) -> Value {
@@ -132,9 +111,9 @@ impl LoopFileView {
             _ => false,
         };
         let document = effective_settings(loaded);
-        let leaves =
-            config::leaf_values(&document).into_iter().filter(|(_, value)| !value.is_null());
-        leaves
+        config::leaf_values(&document)
+            .into_iter()
+            .filter(|(_, value)| !value.is_null())
             .filter_map(|(key, value)| {
                 let origin = loaded.origins.get(&key).filter(|origin| is_its(origin))?;
                 Some((key, value.clone(), origin))
@@ -143,13 +122,12 @@ impl LoopFileView {
     }
 
     fn variables(&self) -> Vec<&str> {
-        self.read
-            .as_ref()
-            .map_or(Vec::new(), |(file, _)| file.variables.keys().map(String::as_str).collect())
+        let files = self.read.iter();
+        files.flat_map(|(file, _)| file.variables.keys()).map(String::as_str).collect()
     }
 }
 
-fn as_json(loaded: &LoadedSettings, loop_file: Option<&LoopFileView>) -> String {
+fn json_text(loaded: &LoadedSettings, loop_file: Option<&LoopFileView>) -> String {
     let origins: serde_json::Map<String, Value> = loaded
         .origins
         .iter()
@@ -181,20 +159,16 @@ fn as_json(loaded: &LoadedSettings, loop_file: Option<&LoopFileView>) -> String 
     json_writer::pretty(&document).unwrap_or_default() + "\n"
 }
 
-fn as_table(loaded: &LoadedSettings, loop_file: Option<&LoopFileView>) -> String {
+fn table(loaded: &LoadedSettings, loop_file: Option<&LoopFileView>) -> String {
     let mut table = String::new();
     for (key, value) in config::leaf_values(&effective_settings(loaded)) {
         if key == "$schema" {
             continue;
         }
         let origin = loaded.origins.get(&key).unwrap_or(&SettingOrigin::Default);
-        row(&mut table, &key, value, origin);
-        if *origin == SettingOrigin::Default
-            && let Some(by_command) = default_by_command(&key)
-        {
-            table.push_str(": ");
-            table.push_str(by_command);
-        }
+        let by_command = default_by_command(&key).filter(|_| *origin == SettingOrigin::Default);
+        table.push_str(&row(&key, value, origin));
+        table.extend(by_command.map(|by_command| format!(": {by_command}")));
         table.push('\n');
     }
     if let Some(view) = loop_file {
@@ -202,7 +176,7 @@ fn as_table(loaded: &LoadedSettings, loop_file: Option<&LoopFileView>) -> String
         let Some(problem) = view.problem() else {
             table.push_str(&format!("\n# for plan, build and prompt, by {name}:\n"));
             for (key, value, origin) in view.settings() {
-                row(&mut table, &key, &value, origin);
+                table.push_str(&row(&key, &value, origin));
                 table.push('\n');
             }
             let variables = view.variables();
@@ -219,14 +193,11 @@ fn as_table(loaded: &LoadedSettings, loop_file: Option<&LoopFileView>) -> String
     table
 }
 
-fn row(table: &mut String, key: &str, value: &Value, origin: &SettingOrigin) {
+fn row(key: &str, value: &Value, origin: &SettingOrigin) -> String {
     let value = json_writer::compact(value).unwrap_or_default();
     let setting = format!("{} = {value}", strip_control_chars(key));
-    let space = COMMENT_COLUMN.saturating_sub(setting.width() + 2);
-    table.push_str(&setting);
-    table.extend(std::iter::repeat_n(' ', space + 2));
-    table.push_str("# ");
-    table.push_str(&origin.to_string());
+    let space = " ".repeat(COMMENT_COLUMN.saturating_sub(setting.width() + 2));
+    format!("{setting}{space}  # {origin}")
 }
 
 /// The per-command default, for settings whose default is not a value.
@@ -245,13 +216,7 @@ mod tests {
     use super::*;
     use crate::config::FlagSetting;
 
-    fn printed(options: &SettingsOptions) -> (String, String) {
-        let (mut out, mut err) = (Vec::new(), Vec::new());
-        assert_eq!(print_settings(options, &mut out, &mut err).unwrap(), 0);
-        (String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
-    }
-
-    fn project() -> (tempfile::TempDir, SettingsOptions) {
+    fn project() -> (tempfile::TempDir, Sources) {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join(".ralph")).unwrap();
         fs::write(
@@ -261,29 +226,26 @@ mod tests {
         .unwrap();
         fs::write(dir.path().join(".ralph/settings.local.json"), r#"{"agent": {"model": "opus"}}"#)
             .unwrap();
-        let options = SettingsOptions {
-            sources: Sources {
-                project_dir: dir.path().to_owned(),
-                env: vec![
-                    ("RALPH_STALL__ITERATIONS".into(), "3".into()),
-                    ("RALPH_STAL".into(), "3".into()),
-                ],
-                flags: vec![FlagSetting {
-                    key: "maximumIterations",
-                    value: 5.into(),
-                    name: "--max-iterations".into(),
-                }],
-                ..Sources::default()
-            },
-            ..SettingsOptions::default()
+        let sources = Sources {
+            project_dir: dir.path().to_owned(),
+            env: vec![
+                ("RALPH_STALL__ITERATIONS".into(), "3".into()),
+                ("RALPH_STAL".into(), "3".into()),
+            ],
+            flags: vec![FlagSetting {
+                key: "maximumIterations",
+                value: 5.into(),
+                name: "--max-iterations".into(),
+            }],
+            ..Sources::default()
         };
-        (dir, options)
+        (dir, sources)
     }
 
     #[test]
     fn settings_table_shows_origin_of_each_value() {
-        let (dir, options) = project();
-        let (out, err) = printed(&options);
+        let (dir, sources) = project();
+        let (out, warnings) = render(&sources, false).unwrap();
         let out = out.replace(&dir.path().display().to_string(), "DIR");
         for line in [
             "maximumIterations = 5                       # flag --max-iterations",
@@ -300,16 +262,15 @@ mod tests {
         }
         assert!(!out.contains("s3cret"));
         assert_eq!(
-            err,
-            "ralph: warning: environment RALPH_STAL: no such setting; did you mean RALPH_STALL?\n"
+            warnings,
+            ["environment RALPH_STAL: no such setting; did you mean RALPH_STALL?"]
         );
     }
 
     #[test]
     fn settings_json_matches_table() {
-        let (_dir, mut options) = project();
-        options.json = true;
-        let (out, _) = printed(&options);
+        let (_dir, sources) = project();
+        let (out, _) = render(&sources, true).unwrap();
         let document: Value = serde_json::from_str(&out).unwrap();
         assert_eq!(document["settings"]["agent"]["command"], "claude");
         assert_eq!(document["settings"]["agent"]["env"]["MY_TOKEN"], "(redacted)");
@@ -319,14 +280,14 @@ mod tests {
 
     #[test]
     fn settings_lists_loop_config_separately() {
-        let (dir, mut options) = project();
+        let (dir, sources) = project();
         let config = dir.path().join(".ralph/config");
         fs::write(
             &config,
             "AGENT_TYPE=codex\nWHO=me\nexport MY_KEY=s3cret\nMAX_ITERATIONS=7\nMAX_RETRY=1\n",
         )
         .unwrap();
-        let (out, err) = printed(&options);
+        let (out, warnings) = render(&sources, false).unwrap();
         let out = out.replace(&dir.path().display().to_string(), "DIR");
         let (of_all, of_modes) = out.split_once("\n# for plan, build and prompt, by").unwrap();
         assert!(of_all.contains("agent.command = \"claude\""), "{out}");
@@ -338,47 +299,16 @@ mod tests {
             assert!(of_modes.lines().any(|l| l == line), "{line}\n{out}");
         }
         assert!(!of_modes.contains("maximumIterations"), "the flag goes over it: {out}");
-        assert!(err.contains("did you mean MAX_RETRIES?") && !out.contains("s3cret"), "{err}");
-        options.json = true;
-        let document: Value = serde_json::from_str(&printed(&options).0).unwrap();
+        let warnings = warnings.concat();
+        assert!(warnings.contains("did you mean MAX_RETRIES?") && !out.contains("s3cret"));
+        let document: Value = serde_json::from_str(&render(&sources, true).unwrap().0).unwrap();
         assert_eq!(document["settings"]["agent"]["command"], "claude");
         assert_eq!(document["config"]["settings"][0]["value"], "codex");
 
         fs::write(&config, "A=1\nB=$(x)\n").unwrap();
-        let document: Value = serde_json::from_str(&printed(&options).0).unwrap();
+        let document: Value = serde_json::from_str(&render(&sources, true).unwrap().0).unwrap();
         let problem = document["config"]["problem"].as_str().unwrap();
         assert!(problem.contains("config:2: $(…)"), "{problem}");
-        options.json = false;
-        assert!(printed(&options).0.contains("config:2: $(…) would run a command"));
-    }
-
-    #[test]
-    fn settings_schema_prints_without_valid_settings() {
-        let options = SettingsOptions {
-            schema: true,
-            sources: Sources {
-                settings_path: Some(PathBuf::from("/does/not/exist")),
-                ..Sources::default()
-            },
-            ..SettingsOptions::default()
-        };
-        let (out, _) = printed(&options);
-        let schema: Value = serde_json::from_str(&out).unwrap();
-        assert_eq!(schema["$schema"], "http://json-schema.org/draft-07/schema#");
-    }
-
-    #[test]
-    fn settings_ignores_closed_output() {
-        struct Gone;
-        impl Write for Gone {
-            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
-                Err(io::ErrorKind::BrokenPipe.into())
-            }
-            fn flush(&mut self) -> io::Result<()> {
-                Ok(())
-            }
-        }
-        let (_dir, options) = project();
-        assert_eq!(print_settings(&options, &mut Gone, &mut Vec::new()).unwrap(), 0);
+        assert!(render(&sources, false).unwrap().0.contains("config:2: $(…) would run a command"));
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 
 use clap::{Args, Subcommand, ValueEnum};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::commands::stories;
 use ralph_events::error::Error;
@@ -182,14 +182,12 @@ pub fn read_valid(documents: &Documents) -> Result<TaskList, Error> {
     let list = read(documents)?;
     if list.stories.is_empty() {
         let add = documents.command_line("ralph tasks add");
-        return Err(Error::input(format!(
-            "there are no stories in {} yet",
-            documents.display_path(TASKS)
-        ))
-        .hint(format!("write them there, or one by one: {add} \"TITLE\" --criterion \"TEXT\""))
-        .hint(
-            "with ralph's plugin for Claude Code, /ralph:ralph-plan writes them together with you",
-        ));
+        let name = documents.display_path(TASKS);
+        let plugin =
+            "with ralph's plugin for Claude Code, /ralph:ralph-plan writes them together with you";
+        return Err(Error::input(format!("there are no stories in {name} yet"))
+            .hint(format!("write them there, or one by one: {add} \"TITLE\" --criterion \"TEXT\""))
+            .hint(plugin));
     }
     match list.problems().as_slice() {
         [] => Ok(list),
@@ -201,10 +199,9 @@ fn unreadable_error(documents: &Documents, err: &io::Error) -> Error {
     let name = documents.display_path(TASKS);
     match err.kind() {
         io::ErrorKind::NotFound => {
-            Error::input(format!("there is no task list: {name}")).hint(format!(
-                "`{}` makes one; --ralph-dir says where else it is",
-                documents.command_line("ralph new")
-            ))
+            let new = documents.command_line("ralph new");
+            Error::input(format!("there is no task list: {name}"))
+                .hint(format!("`{new}` makes one; --ralph-dir says where else it is"))
         }
         _ => Error::input(format!("cannot use {name}: {err}")),
     }
@@ -223,12 +220,10 @@ fn list(project: &Project, documents: &Documents, format: TasksFormat) -> Result
     let list = read(documents)?;
     let gone = task_memory::missing_story_count(project, documents, &list);
     let text = match format {
-        TasksFormat::Text => stories::table(
-            &list,
-            gone,
-            &documents.display_path(TASKS),
-            OutputStream::stdout().width(),
-        ),
+        TasksFormat::Text => {
+            let (name, room) = (documents.display_path(TASKS), OutputStream::stdout().width());
+            stories::table(&list, gone, &name, room)
+        }
         TasksFormat::Json => {
             let statuses = order::story_statuses(&list);
             let next = order::next(&list).map(|story| story.id.as_str());
@@ -345,18 +340,19 @@ fn add(
             }
         }
         let after_all = list.stories.iter().map(|story| story.priority).fold(0.0, f64::max) + 1.0;
-        let mut story = Map::new();
-        story.insert("id".into(), json!(id));
-        story.insert("title".into(), json!(title));
         let description = args.description.as_deref().map(normalize_lines).unwrap_or_default();
-        story.insert("description".into(), json!(description));
-        story.insert("acceptanceCriteria".into(), json!(criteria));
-        story.insert("priority".into(), number(args.priority.unwrap_or(after_all.floor())));
-        story.insert("passes".into(), json!(false));
-        story.insert("notes".into(), json!(""));
-        story.insert("dependsOn".into(), json!(args.depends_on));
+        let mut story = json!({
+            "id": id,
+            "title": title,
+            "description": description,
+            "acceptanceCriteria": criteria,
+            "priority": number(args.priority.unwrap_or(after_all.floor())),
+            "passes": false,
+            "notes": "",
+            "dependsOn": args.depends_on,
+        });
         if !args.replaces.is_empty() {
-            story.insert("replaces".into(), json!(args.replaces));
+            story["replaces"] = json!(args.replaces);
         }
         Ok(edit::add_story(text, &story))
     })?;
@@ -390,14 +386,9 @@ fn next_free_id(list: &TaskList) -> String {
     format!("US-{:03}", numbers.max().unwrap_or(0).saturating_add(1))
 }
 
+/// Whole numbers without a fraction.
 fn number(number: f64) -> Value {
-    if number.fract() == 0.0 && number.abs() < 1e15 {
-        #[expect(clippy::cast_possible_truncation, reason = "it is whole, and small enough")]
-        let integer = number as i64;
-        json!(integer)
-    } else {
-        json!(number)
-    }
+    serde_json::from_str(&number.to_string()).unwrap_or_else(|_| json!(number))
 }
 
 fn set(documents: &Documents, args: &SetArgs, format: TasksFormat) -> Result<u8, Error> {
@@ -460,10 +451,8 @@ fn edit_list(
         })?;
         let before = list.problems();
         let changed = edit(text, &list)?.ok_or_else(|| {
-            Error::failed(format!(
-                "cannot find the place to change in {}",
-                documents.display_path(TASKS)
-            ))
+            let name = documents.display_path(TASKS);
+            Error::failed(format!("cannot find the place to change in {name}"))
         })?;
         let after = match tasks::parse(changed.as_bytes()) {
             Ok(list) => list.problems(),

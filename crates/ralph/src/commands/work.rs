@@ -90,7 +90,7 @@ pub fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
     let default = || Ok(CompletionRule::Promise(COMPLETION_PROMISE.to_owned()));
     let completion = rules::completion_rule(&args.completion, default)?;
     let spec = plan.spec(prompt, completion)?;
-    if let Some(snapshots) = state.snapshots().filter(|_| !args.common.dry_run && is_new) {
+    if let Some(snapshots) = state.paths.ledger_dir().filter(|_| !args.common.dry_run && is_new) {
         ledger_store::prune(snapshots, plan.settings.settings.runs.keep as usize);
     }
     let (tasks, variables) = (Some(state.into_spec()), Some(Variables::RunFigures));
@@ -121,7 +121,7 @@ impl ListState {
         let resume = args.common.resume.as_ref();
         // A run interrupted before its first iteration starts anew, with its own ledger if it saved
         // one.
-        let is_first_start = resume.is_none_or(|resume| !resume.state.progress.has_started());
+        let is_first_start = resume.is_none_or(|resume| !resume.state.run.resume.has_started());
         let own_run = resume.filter(|it| !is_first_start || paths.read(&it.run).is_ok());
         let has_guardrails = !plan.settings.settings.guardrails.is_empty();
         let accepted = args.accept_list && own_run.is_none();
@@ -136,12 +136,10 @@ impl ListState {
             }),
             None => load_memory(project, &documents, &paths, has_guardrails),
         };
-        let (list, memory) = loaded.map_err(|err| match paths.newest_file() {
-            Some(path) => err.hint(format!(
-                "what its stories were when the last run saw them is in {}",
-                path.display()
-            )),
-            None => err,
+        let (list, memory) = loaded.map_err(|err| {
+            let saved = "what its stories were when the last run saw them is in";
+            let file = paths.newest_file().map(|path| format!("{saved} {}", path.display()));
+            file.into_iter().fold(err, Error::hint)
         })?;
         // A run resumed in mid-iteration continues it even if the list is complete.
         let mut complete = is_first_start && list.is_complete();
@@ -159,12 +157,9 @@ impl ListState {
     fn warnings(&self, args: &WorkArgs) -> Vec<String> {
         // The checks of a pending answer run now and judge its marks.
         let resume = args.common.resume.as_ref();
-        let is_checked = resume.is_some_and(|resume| resume.state.progress.pending.is_an_answer());
+        let is_checked =
+            resume.is_some_and(|resume| resume.state.run.resume.pending.is_an_answer());
         self.memory.warnings(&self.documents, self.is_clean, is_checked)
-    }
-
-    fn snapshots(&self) -> Option<&Path> {
-        self.paths.ledger_dir()
     }
 
     /// True if every story passes and nothing is in doubt.
@@ -174,7 +169,7 @@ impl ListState {
 
     fn print_nothing_to_do(&self) -> Result<u8, Error> {
         let ListState { name, paths, list, memory, accepted, .. } = self;
-        if let Some(err) = self.snapshots().and_then(ledger_store::unwritable_reason) {
+        if let Some(err) = self.paths.ledger_dir().and_then(ledger_store::unwritable_reason) {
             crate::cli::warn(&format!(
                 "what runs remember of {name} cannot be kept ({err}): a story that an agent has dropped is not missed"
             ));
@@ -192,7 +187,7 @@ impl ListState {
     fn into_spec(self) -> TasksSpec {
         TasksSpec {
             path: self.documents.path(TASKS),
-            snapshots: self.snapshots().map(Path::to_owned),
+            snapshots: self.paths.ledger_dir().map(Path::to_owned),
             name: self.name,
             list: self.list,
             ledger: self.memory.ledger,
@@ -203,16 +198,13 @@ impl ListState {
 }
 
 fn list_shrunk_error(documents: &Documents, memory: &TaskMemory) -> Error {
+    let (name, source) = (documents.display_path(TASKS), memory.source());
+    let losses = memory.changes.losses().join("; ");
+    let accept = documents.command_line("ralph work --accept-list");
     Error::input(format!(
-        "every story of {} passes, but it is not as {} left it: {}",
-        documents.display_path(TASKS),
-        memory.source(),
-        memory.changes.losses().join("; ")
+        "every story of {name} passes, but it is not as {source} left it: {losses}"
     ))
-    .hint(format!(
-        "if that is what you mean, say so: {}",
-        documents.command_line("ralph work --accept-list")
-    ))
+    .hint(format!("if that is what you mean, say so: {accept}"))
     .hint("if not, put back what is gone; git may have it")
 }
 

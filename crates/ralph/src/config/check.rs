@@ -17,32 +17,25 @@ use ralph_sandbox::hosts::HostAllowList;
 pub(crate) fn find_problems(document: &Value) -> Vec<String> {
     let mut problems = Vec::new();
     check(schema(), document, "", &mut problems);
-    if let Some(flags) = document.pointer("/agent/flags").and_then(Value::as_array) {
-        for (index, flag) in flags.iter().enumerate() {
-            if let Some(Err(problem)) = flag.as_str().map(args::split) {
-                problems.push(format!("agent.flags[{index}]: {problem}"));
+    let mut check_each = |key: &str, check: &dyn Fn(&str) -> Option<String>| {
+        let items = document.pointer(&format!("/{}", key.replace('.', "/")));
+        for (index, item) in items.and_then(Value::as_array).into_iter().flatten().enumerate() {
+            if let Some(problem) = item.as_str().and_then(check) {
+                problems.push(format!("{key}[{index}]: {problem}"));
             }
         }
-    }
-    if let Some(paths) = document.pointer("/scm/paths").and_then(Value::as_array) {
-        if paths.is_empty() {
-            problems.push("scm.paths: must not be empty; [\".\"] is all of the project".to_owned());
-        }
-        for (index, path) in paths.iter().enumerate() {
-            let path = path.as_str().unwrap_or_default();
-            let leads_out = [":/", ":(top", "/"].iter().any(|start| path.starts_with(start))
-                || path.split('/').any(|part| part == "..");
-            if leads_out {
-                problems.push(format!("scm.paths[{index}]: must be a path inside the project"));
-            }
-        }
-    }
-    if let Some(domains) = document.pointer("/sandbox/allowedDomains").and_then(Value::as_array) {
-        for (index, domain) in domains.iter().enumerate() {
-            if let Some(Err(bad)) = domain.as_str().map(|it| HostAllowList::default().add(it)) {
-                problems.push(format!("sandbox.allowedDomains[{index}]: {bad}"));
-            }
-        }
+    };
+    check_each("agent.flags", &|flag| args::split(flag).err());
+    check_each("scm.paths", &|path| {
+        let leads_out = [":/", ":(top", "/"].iter().any(|start| path.starts_with(start))
+            || path.split('/').any(|part| part == "..");
+        leads_out.then(|| "must be a path inside the project".to_owned())
+    });
+    check_each("sandbox.allowedDomains", &|domain| {
+        HostAllowList::default().add(domain).err().map(|bad| bad.to_string())
+    });
+    if document.pointer("/scm/paths").and_then(Value::as_array).is_some_and(Vec::is_empty) {
+        problems.push("scm.paths: must not be empty; [\".\"] is all of the project".to_owned());
     }
     problems
 }
@@ -51,18 +44,14 @@ fn check(schema: &Value, value: &Value, path: &str, problems: &mut Vec<String>) 
     if let Some(literals) = literals(schema) {
         if !literals.contains(&value) {
             let expected: Vec<String> = literals.iter().map(ToString::to_string).collect();
-            problems.push(format!(
-                "{path}: expected {}, found {}",
-                alternatives(&expected),
-                describe_value(path, value)
-            ));
+            problems.push(mismatch(&alternatives(&expected), value, path));
         }
         return;
     }
     let is_integer = value.is_i64() || value.is_u64();
     let fits = allows(schema, type_of(value)) || (is_integer && allows(schema, "integer"));
     if !fits {
-        problems.push(mismatch(schema, value, path));
+        problems.push(mismatch(&describe_expected(schema), value, path));
         return;
     }
     match value {
@@ -114,7 +103,7 @@ fn check_number(schema: &Value, value: &Value, path: &str, problems: &mut Vec<St
 
 fn check_duration(schema: &Value, value: &Value, path: &str, problems: &mut Vec<String>) {
     match Duration::from_value(value) {
-        None => problems.push(mismatch(schema, value, path)),
+        None => problems.push(mismatch(&describe_expected(schema), value, path)),
         Some(duration) if duration.is_zero() && schema.get("exclusiveMinimum").is_some() => {
             problems.push(format!("{path}: must be more than 0"));
         }
@@ -144,41 +133,31 @@ fn check_object(schema: &Value, map: &Map<String, Value>, path: &str, problems: 
     }
 }
 
-fn mismatch(schema: &Value, value: &Value, path: &str) -> String {
+fn mismatch(expected: &str, value: &Value, path: &str) -> String {
     let subject = if path.is_empty() { "the top level" } else { path };
-    format!(
-        "{subject}: expected {}, found {}",
-        describe_expected(schema),
-        describe_value(path, value)
-    )
+    format!("{subject}: expected {expected}, found {}", describe_value(path, value))
 }
 
 fn describe_expected(schema: &Value) -> String {
-    let mut names = Vec::new();
+    let has_objects = allows(&schema["items"], "object");
+    let mut kinds = vec![
+        ("boolean", "true or false"),
+        ("integer", "a whole number"),
+        ("number", "a number"),
+        ("string", "a string"),
+        ("object", "an object"),
+        ("array", if has_objects { "an array of objects" } else { "an array of strings" }),
+        ("null", "null"),
+    ];
     if schema["format"] == duration::FORMAT {
-        names.push("a duration such as \"90m\" or \"1h30m\"".to_owned());
-        names.push("a number of seconds".to_owned());
-    } else {
-        for (name, words) in [
-            ("boolean", "true or false"),
-            ("integer", "a whole number"),
-            ("number", "a number"),
-            ("string", "a string"),
-            ("object", "an object"),
-        ] {
-            if allows(schema, name) {
-                names.push(words.to_owned());
-            }
-        }
-        if allows(schema, "array") {
-            let of = if allows(&schema["items"], "object") { "objects" } else { "strings" };
-            names.push(format!("an array of {of}"));
-        }
+        kinds = vec![
+            ("string", "a duration such as \"90m\" or \"1h30m\""),
+            ("number", "a number of seconds"),
+            ("null", "null"),
+        ];
     }
-    if allows(schema, "null") {
-        names.push("null".to_owned());
-    }
-    alternatives(&names)
+    kinds.retain(|(name, _)| allows(schema, name));
+    alternatives(&kinds.into_iter().map(|(_, words)| words.to_owned()).collect::<Vec<_>>())
 }
 
 /// `a`, `a or b`, `a, b or c`.
@@ -218,24 +197,20 @@ fn unknown_key(parent: &str, key: &str, schema: &Value) -> String {
     match nearest_key(parent, key, schema) {
         Some(nearest) => format!("{path}: unknown key; did you mean {nearest}?"),
         None => {
-            let known: Vec<String> = keys(schema)
-                .filter(|key| key.name != "$schema")
-                .map(|key| key.name.to_owned())
-                .collect();
-            let place = if parent.is_empty() {
-                "at the top level".to_owned()
-            } else {
-                format!("in {parent}")
+            let names = keys(schema).map(|key| key.name).filter(|name| *name != "$schema");
+            let known = names.collect::<Vec<_>>().join(", ");
+            let place = match parent {
+                "" => "at the top level".to_owned(),
+                _ => format!("in {parent}"),
             };
-            format!("{path}: unknown key; {place} there is {}", known.join(", "))
+            format!("{path}: unknown key; {place} there is {known}")
         }
     }
 }
 
 /// A similar sibling, or a key of this name elsewhere.
 fn nearest_key(parent: &str, key: &str, siblings: &Value) -> Option<String> {
-    let sibling = nearest_name(key, keys(siblings).map(|key| key.name));
-    if let Some((name, _)) = sibling {
+    if let Some(name) = nearest_name(key, keys(siblings).map(|key| key.name)) {
         return Some(join(parent, name));
     }
     let mut all = Vec::new();

@@ -35,31 +35,27 @@ pub(crate) struct EnvSettings {
     pub(crate) problems: Vec<String>,
 }
 
-pub fn variable_name(keys: &[&str]) -> String {
+/// `path` is such as `agent.command`.
+pub fn variable_name(path: &str) -> String {
     let mut name = String::from(PREFIX);
-    for (index, key) in keys.iter().enumerate() {
-        if index > 0 {
-            name.push_str("__");
+    for c in path.replace('.', "__").chars() {
+        if c.is_ascii_uppercase() {
+            name.push('_');
         }
-        for c in key.chars() {
-            if c.is_ascii_uppercase() {
-                name.push('_');
-            }
-            name.push(c.to_ascii_uppercase());
-        }
+        name.push(c.to_ascii_uppercase());
     }
     name
 }
 
+/// Keys and schema by variable.
+type KnownVariables = BTreeMap<String, (Vec<String>, &'static Value)>;
+
 pub(crate) fn read(variables: impl IntoIterator<Item = (OsString, OsString)>) -> EnvSettings {
-    let mut known: BTreeMap<String, (Vec<String>, &'static Value)> = BTreeMap::new();
+    let mut known = KnownVariables::new();
     schema::walk(schema::schema(), "", &mut |path, SchemaKey { name, schema }| {
         if name != "$schema" {
-            let keys: Vec<&str> = path.split('.').collect();
-            known.insert(
-                variable_name(&keys),
-                (keys.iter().map(|&key| key.to_owned()).collect(), schema),
-            );
+            let keys = path.split('.').map(str::to_owned).collect();
+            known.insert(variable_name(path), (keys, schema));
         }
     });
 
@@ -79,24 +75,17 @@ pub(crate) fn read(variables: impl IntoIterator<Item = (OsString, OsString)>) ->
             environment.warnings.push(unknown(&known, &variable));
             continue;
         };
-        match value.into_string() {
-            Ok(text) => match parse_value(schema, &text) {
-                Ok(value) => environment.settings.push(EnvSetting { keys, value, variable }),
-                Err(problem) => {
-                    environment.problems.push(format!("environment {variable}: {problem}"))
-                }
-            },
-            Err(_) => environment.problems.push(format!("environment {variable}: not valid UTF-8")),
+        let text = value.into_string().map_err(|_| "not valid UTF-8".to_owned());
+        match text.and_then(|text| parse_value(schema, &text)) {
+            Ok(value) => environment.settings.push(EnvSetting { keys, value, variable }),
+            Err(problem) => environment.problems.push(format!("environment {variable}: {problem}")),
         }
     }
     environment
 }
 
 /// `RALPH_AGENT__ENV__NAME` is the entry `NAME` of `agent.env`.
-fn map_entry(
-    known: &BTreeMap<String, (Vec<String>, &'static Value)>,
-    variable: &str,
-) -> Option<(Vec<String>, &'static Value)> {
+fn map_entry(known: &KnownVariables, variable: &str) -> Option<(Vec<String>, &'static Value)> {
     known.iter().find_map(|(name, (keys, schema))| {
         let schema = schema.get("additionalProperties").filter(|s| s.is_object())?;
         let key = variable.strip_prefix(name)?.strip_prefix("__")?;
@@ -106,7 +95,7 @@ fn map_entry(
     })
 }
 
-fn unknown(known: &BTreeMap<String, (Vec<String>, &'static Value)>, variable: &str) -> String {
+fn unknown(known: &KnownVariables, variable: &str) -> String {
     let names = known.keys().map(String::as_str);
     let shown = schema::quote(variable);
     let shown = shown.trim_matches('"');
@@ -114,7 +103,7 @@ fn unknown(known: &BTreeMap<String, (Vec<String>, &'static Value)>, variable: &s
     let candidates = names.map(|name| name.strip_prefix(PREFIX).unwrap_or(name));
     let own = variable.strip_prefix(PREFIX).unwrap_or(variable);
     match schema::nearest_name(own, candidates) {
-        Some((nearest, _)) => {
+        Some(nearest) => {
             format!("environment {shown}: no such setting; did you mean {PREFIX}{nearest}?")
         }
         None => format!("environment {shown}: no such setting"),

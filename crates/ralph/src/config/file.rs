@@ -1,15 +1,15 @@
 //! Reads settings files and explains syntax errors.
 
-use std::collections::HashSet;
 use std::fmt;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::Path;
 
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use unicode_width::UnicodeWidthStr as _;
 
 use super::schema::quote;
+use ralph_events::error::Error;
 use ralph_store::user_files;
 
 /// Guards against devices and log files.
@@ -17,62 +17,45 @@ const MAX_BYTES: u64 = 4 << 20;
 
 const EXCERPT_COLUMNS: usize = 120;
 
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct SettingsFileError {
-    pub(crate) message: String,
-    pub(crate) hint: Option<String>,
-}
-
 /// `name` is for messages. `None` if the file does not exist.
-pub(crate) fn read(path: &Path, name: &str) -> Result<Option<Value>, SettingsFileError> {
-    let unreadable = |error: &io::Error| SettingsFileError {
-        message: format!("{name}: cannot be read: {error}"),
-        hint: None,
+pub(crate) fn read(path: &Path, name: &str) -> Result<Option<Value>, Error> {
+    let bytes = match user_files::read_user_file(path, MAX_BYTES) {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            let problem = match error.kind() {
+                io::ErrorKind::NotFound => return Ok(None),
+                io::ErrorKind::IsADirectory => "is a directory, a file is needed".to_owned(),
+                io::ErrorKind::FileTooLarge => format!("is larger than {} MiB", MAX_BYTES >> 20),
+                _ => format!("cannot be read: {error}"),
+            };
+            return Err(Error::config(format!("{name}: {problem}")));
+        }
     };
-    let file = match user_files::open_user_file(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(unreadable(&error)),
-    };
-    if file.metadata().is_ok_and(|metadata| metadata.is_dir()) {
-        return Err(SettingsFileError {
-            message: format!("{name}: is a directory, a file is needed"),
-            hint: None,
-        });
-    }
-    let mut bytes = Vec::new();
-    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(|error| unreadable(&error))?;
-    if bytes.len() as u64 > MAX_BYTES {
-        return Err(SettingsFileError {
-            message: format!("{name}: is larger than {} MiB", MAX_BYTES >> 20),
-            hint: None,
-        });
-    }
-    parse(&bytes, name).map(Some)
+    parse(bytes, name).map(Some)
 }
 
-pub(crate) fn parse(bytes: &[u8], name: &str) -> Result<Value, SettingsFileError> {
-    let text = std::str::from_utf8(bytes).map_err(|error| {
-        let before = &bytes[..error.valid_up_to()];
-        let line = memchr::memchr_iter(b'\n', before).count() + 1;
-        SettingsFileError {
-            message: format!("{name}:{line}: not valid UTF-8"),
-            hint: Some("save the file with the encoding UTF-8".to_owned()),
-        }
-    })?;
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+pub(crate) fn parse(bytes: Vec<u8>, name: &str) -> Result<Value, Error> {
+    let text = utf8_text(bytes, name)?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     if text.trim().is_empty() {
-        return Err(SettingsFileError {
-            message: format!("{name}: is empty"),
-            hint: Some("put {} into it, or let `ralph init` write it".to_owned()),
-        });
+        return Err(Error::config(format!("{name}: is empty"))
+            .hint("put {} into it, or let `ralph init` write it"));
     }
     serde_json::from_str::<StrictValue>(text)
         .map(|document| document.0)
         .map_err(|error| malformed(text, name, &error))
 }
 
-fn malformed(text: &str, name: &str, error: &serde_json::Error) -> SettingsFileError {
+pub(super) fn utf8_text(bytes: Vec<u8>, name: &str) -> Result<String, Error> {
+    String::from_utf8(bytes).map_err(|error| {
+        let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = memchr::memchr_iter(b'\n', before).count() + 1;
+        Error::config(format!("{name}:{line}: not valid UTF-8"))
+            .hint("save the file with the encoding UTF-8")
+    })
+}
+
+fn malformed(text: &str, name: &str, error: &serde_json::Error) -> Error {
     let problem = error.to_string();
     let position = format!(" at line {} column {}", error.line(), error.column());
     let problem = problem.strip_suffix(&position).unwrap_or(&problem);
@@ -89,11 +72,11 @@ fn malformed(text: &str, name: &str, error: &serde_json::Error) -> SettingsFileE
     let (before, after) = line.split_at(start);
 
     let hint = if after.starts_with("//") || after.starts_with("/*") || after.starts_with('#') {
-        Some("comments are not allowed in JSON".to_owned())
+        Some("comments are not allowed in JSON")
     } else if problem == "trailing comma" {
-        Some("remove the comma before the closing bracket".to_owned())
+        Some("remove the comma before the closing bracket")
     } else if after.starts_with('\'') {
-        Some("JSON has double quotes only".to_owned())
+        Some("JSON has double quotes only")
     } else {
         None
     };
@@ -101,13 +84,11 @@ fn malformed(text: &str, name: &str, error: &serde_json::Error) -> SettingsFileE
     let (before, after) = excerpt(before, after);
     let gutter = " ".repeat(number.to_string().len());
     let caret = " ".repeat(before.width());
-    SettingsFileError {
-        message: format!(
-            "{name}:{number}:{column}: not valid JSON: {problem}\n  \
-             {number} | {before}{after}\n  {gutter} | {caret}^"
-        ),
-        hint,
-    }
+    let error = Error::config(format!(
+        "{name}:{number}:{column}: not valid JSON: {problem}\n  \
+         {number} | {before}{after}\n  {gutter} | {caret}^"
+    ));
+    hint.into_iter().fold(error, Error::hint)
 }
 
 /// Without control characters, which could move the caret or steer the terminal.
@@ -131,22 +112,13 @@ struct StrictValue(Value);
 
 impl<'de> Deserialize<'de> for StrictValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        StrictSeed.deserialize(deserializer).map(StrictValue)
+        deserializer.deserialize_any(StrictVisitor).map(StrictValue)
     }
 }
 
-#[derive(Clone, Copy)]
-struct StrictSeed;
+struct StrictVisitor;
 
-impl<'de> DeserializeSeed<'de> for StrictSeed {
-    type Value = Value;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for StrictSeed {
+impl<'de> Visitor<'de> for StrictVisitor {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -179,7 +151,7 @@ impl<'de> Visitor<'de> for StrictSeed {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
         let mut items = Vec::new();
-        while let Some(item) = access.next_element_seed(self)? {
+        while let Some(StrictValue(item)) = access.next_element()? {
             items.push(item);
         }
         Ok(Value::Array(items))
@@ -187,13 +159,12 @@ impl<'de> Visitor<'de> for StrictSeed {
 
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
         let mut map = Map::new();
-        let mut seen = HashSet::new();
         while let Some(key) = access.next_key::<String>()? {
-            if !seen.insert(key.clone()) {
+            if map.contains_key(&key) {
                 let message = format!("the key {} is there twice", quote(&key));
                 return Err(serde::de::Error::custom(message));
             }
-            map.insert(key, access.next_value_seed(self)?);
+            map.insert(key, access.next_value::<StrictValue>()?.0);
         }
         Ok(Value::Object(map))
     }
@@ -204,8 +175,8 @@ mod tests {
     use super::*;
 
     fn problem(text: &str) -> String {
-        let unreadable = parse(text.as_bytes(), "s.json").unwrap_err();
-        match unreadable.hint {
+        let unreadable = parse(text.into(), "s.json").unwrap_err();
+        match unreadable.hints.first() {
             Some(hint) => format!("{}\nhint: {hint}", unreadable.message),
             None => unreadable.message,
         }
@@ -276,9 +247,9 @@ mod tests {
 
     #[test]
     fn byte_order_mark_is_accepted_but_invalid_utf8_is_not() {
-        assert_eq!(parse("\u{feff}{}".as_bytes(), "s.json").unwrap(), Value::Object(Map::new()));
+        assert_eq!(parse("\u{feff}{}".into(), "s.json").unwrap(), Value::Object(Map::new()));
         assert_eq!(
-            parse(b"{\n\"a\": \"\xff\"}", "s.json").unwrap_err().message,
+            parse(b"{\n\"a\": \"\xff\"}".into(), "s.json").unwrap_err().message,
             "s.json:2: not valid UTF-8"
         );
     }
@@ -301,12 +272,12 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn file_parser_never_panics_on_bytes(bytes: Vec<u8>) {
-            let _ = parse(&bytes, "s.json");
+            let _ = parse(bytes, "s.json");
         }
 
         #[test]
         fn file_parser_never_panics_on_near_json(text in "[\\[\\]{}\",:/ \n\r\té世0-9a-z\\\\]{0,60}") {
-            let _ = parse(text.as_bytes(), "s.json");
+            let _ = parse(text.into_bytes(), "s.json");
         }
     }
 }

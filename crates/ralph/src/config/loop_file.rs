@@ -7,6 +7,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use super::file::utf8_text;
 use super::schema::quote;
 use super::shell::{self, EnvAssignment};
 use super::{FlagSetting, display_name};
@@ -55,12 +56,7 @@ pub fn read(
         }
         Err(err) => return Err(Error::config(format!("cannot read {name}: {err}"))),
     };
-    let text = String::from_utf8(bytes).map_err(|err| {
-        let line =
-            err.as_bytes()[..err.utf8_error().valid_up_to()].split(|byte| *byte == b'\n').count();
-        Error::config(format!("{name}:{line}: not valid UTF-8"))
-            .hint("save the file with the encoding UTF-8")
-    })?;
+    let text = utf8_text(bytes, &name)?;
     parse(&text, &name, known).map(Some)
 }
 
@@ -130,11 +126,10 @@ fn parse(
         match set.value.trim().parse::<u32>() {
             Ok(number) if number >= minimum => override_setting(key, json!(number), set),
             _ => {
+                let (line, max) = (set.line, u32::MAX);
+                let found = quote(&text::truncate(&set.value, 40, "…"));
                 return Err(Error::config(format!(
-                    "{name}:{} ({variable}): must be a whole number from {minimum} to {}, not {}",
-                    set.line,
-                    u32::MAX,
-                    quote(&text::truncate(&set.value, 40, "…"))
+                    "{name}:{line} ({variable}): must be a whole number from {minimum} to {max}, not {found}",
                 )));
             }
         }

@@ -161,7 +161,7 @@ pub fn load(sources: &Sources) -> Result<LoadedSettings, Error> {
             Ok(None) => layers.problems.push(format!("{name}: no such file")),
             Err(unreadable) => {
                 layers.problems.push(unreadable.message);
-                layers.hints.extend(unreadable.hint);
+                layers.hints.extend(unreadable.hints);
             }
         }
     }

@@ -138,20 +138,18 @@ pub(crate) fn walk<'s>(
     }
 }
 
-/// With its similarity, from 0 to 1.
 pub(crate) fn nearest_name<'c>(
     name: &str,
     candidates: impl Iterator<Item = &'c str>,
-) -> Option<(&'c str, f64)> {
+) -> Option<&'c str> {
     let name = normalize_name(name);
+    let similarity =
+        |candidate: &str| strsim::normalized_damerau_levenshtein(&name, &normalize_name(candidate));
     candidates
-        .map(|candidate| {
-            let similarity =
-                strsim::normalized_damerau_levenshtein(&name, &normalize_name(candidate));
-            (candidate, similarity)
-        })
+        .map(|candidate| (candidate, similarity(candidate)))
         .filter(|(_, similarity)| *similarity > 0.6)
         .max_by(|(_, a), (_, b)| a.total_cmp(b))
+        .map(|(candidate, _)| candidate)
 }
 
 /// Truncates: comparing is quadratic.

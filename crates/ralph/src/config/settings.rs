@@ -156,7 +156,10 @@ pub struct AgentSettings {
 
     /// Which agent the command is. Unset: told by the command's name.
     #[serde(rename = "type")]
-    pub kind: Option<AgentType>,
+    #[schemars(extend("enum" = [
+        "claude", "codex", "amp", "cline", "opencode", "gemini", "copilot", "qwen", "text", null
+    ]))]
+    pub kind: Option<String>,
 
     /// How the prompt reaches the agent. Unset: what suits the agent.
     pub prompt_via: Option<PromptVia>,
@@ -204,37 +207,6 @@ impl Default for AgentSettings {
             output_format: None,
             response_filter: None,
             display_filter: None,
-        }
-    }
-}
-
-/// The agents that ralph knows; `text` is any other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum AgentType {
-    Claude,
-    Codex,
-    Amp,
-    Cline,
-    Opencode,
-    Gemini,
-    Copilot,
-    Qwen,
-    Text,
-}
-
-impl AgentType {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            AgentType::Claude => "claude",
-            AgentType::Codex => "codex",
-            AgentType::Amp => "amp",
-            AgentType::Cline => "cline",
-            AgentType::Opencode => "opencode",
-            AgentType::Gemini => "gemini",
-            AgentType::Copilot => "copilot",
-            AgentType::Qwen => "qwen",
-            AgentType::Text => "text",
         }
     }
 }

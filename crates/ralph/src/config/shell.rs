@@ -3,8 +3,6 @@
 //! Anything that a shell would execute, or that needs a real shell to evaluate, is an error.
 
 use std::collections::HashSet;
-use std::iter::Peekable;
-use std::str::Chars;
 
 use ralph_engine::template::is_part_of_name;
 
@@ -31,18 +29,18 @@ pub fn parse(
     known: impl Fn(&str) -> Option<String>,
 ) -> Result<(Vec<EnvAssignment>, Vec<LoopFileProblem>), LoopFileProblem> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    if let Some(at) = text.find('\0') {
+    if let Some((before, _)) = text.split_once('\0') {
         // Variables cannot contain NUL.
         return Err(LoopFileProblem {
-            line: text[..at].matches('\n').count() + 1,
+            line: before.matches('\n').count() + 1,
             message: "a NUL character".to_owned(),
             hint: "lines are NAME=value; is this a text file?",
         });
     }
     let mut parser = LoopFileParser {
-        remaining: text.chars().peekable(),
+        rest: text,
         line: 1,
-        known,
+        known: &known,
         assignments: Vec::new(),
         exported: HashSet::new(),
         warnings: Vec::new(),
@@ -50,143 +48,139 @@ pub fn parse(
     while parser.skip_to_statement() {
         parser.statement()?;
     }
-    let LoopFileParser { assignments, exported, known, .. } = &mut parser;
-    for set in assignments {
-        set.exported = exported.contains(&set.name) || known(&set.name).is_some();
+    let LoopFileParser { mut assignments, exported, warnings, .. } = parser;
+    for set in &mut assignments {
+        set.exported = exported.contains(set.name.as_str()) || known(&set.name).is_some();
     }
-    Ok((parser.assignments, parser.warnings))
+    Ok((assignments, warnings))
 }
 
-const NOT_EXECUTED_HINT: &str =
-    "lines are NAME=value; the file is read as data, and nothing in it is run";
 const QUOTE_HINT: &str = "if it is part of the value, put the value in 'single quotes'";
 
-struct LoopFileParser<'t, K> {
-    remaining: Peekable<Chars<'t>>,
+struct LoopFileParser<'t, 'k> {
+    rest: &'t str,
     line: usize,
-    known: K,
+    known: &'k dyn Fn(&str) -> Option<String>,
     assignments: Vec<EnvAssignment>,
-    exported: HashSet<String>,
+    exported: HashSet<&'t str>,
     warnings: Vec<LoopFileProblem>,
 }
 
-impl<K: Fn(&str) -> Option<String>> LoopFileParser<'_, K> {
-    fn peek(&mut self) -> Option<char> {
-        self.remaining.peek().copied()
+impl<'t> LoopFileParser<'t, '_> {
+    fn peek(&self) -> Option<char> {
+        self.rest.chars().next()
     }
 
     fn next(&mut self) -> Option<char> {
-        let c = self.remaining.next();
+        let mut chars = self.rest.chars();
+        let c = chars.next();
+        self.rest = chars.as_str();
         self.line += usize::from(c == Some('\n'));
         c
     }
 
-    fn problem<T>(
-        &self,
-        message: impl Into<String>,
-        hint: &'static str,
-    ) -> Result<T, LoopFileProblem> {
-        Err(LoopFileProblem { line: self.line, message: message.into(), hint })
+    fn take_while(&mut self, is_wanted: impl Fn(char) -> bool) -> &'t str {
+        let end = self.rest.find(|c| !is_wanted(c)).unwrap_or(self.rest.len());
+        let (taken, rest) = self.rest.split_at(end);
+        self.rest = rest;
+        self.line += taken.matches('\n').count();
+        taken
     }
 
-    fn skip_blanks(&mut self) {
-        while matches!(self.peek(), Some(' ' | '\t' | '\r')) {
-            self.next();
-        }
+    fn name(&mut self) -> &'t str {
+        self.take_while(is_part_of_name)
+    }
+
+    fn problem<T>(&self, message: impl Into<String>) -> Result<T, LoopFileProblem> {
+        Err(LoopFileProblem { line: self.line, message: message.into(), hint: QUOTE_HINT })
     }
 
     fn skip_to_statement(&mut self) -> bool {
         loop {
-            match self.peek() {
-                None => return false,
-                Some('#') => {
-                    while !matches!(self.peek(), None | Some('\n')) && self.next().is_some() {}
-                }
-                Some(c) if c.is_whitespace() || c == ';' => {
-                    self.next();
-                }
-                Some(_) => return true,
+            self.take_while(|c| c.is_whitespace() || c == ';');
+            if self.peek() != Some('#') {
+                return !self.rest.is_empty();
             }
+            self.take_while(|c| c != '\n');
         }
     }
 
     /// One assignment, or `export` with names.
     fn statement(&mut self) -> Result<(), LoopFileProblem> {
         let name = self.name();
-        let blank_follows = matches!(self.peek(), None | Some(' ' | '\t' | '\r' | '\n'));
-        if name != "export" || !blank_follows {
+        if name != "export" || !matches!(self.peek(), None | Some(' ' | '\t' | '\r' | '\n')) {
             return self.assignment(name);
         }
         loop {
-            self.skip_blanks();
+            self.take_while(is_blank);
             if matches!(self.peek(), None | Some('\n' | ';' | '#')) {
                 return Ok(());
             }
             let name = self.name();
-            let is_alone = matches!(self.peek(), None | Some(' ' | '\t' | '\r' | '\n' | ';'));
-            if !name.is_empty() {
-                self.exported.insert(name.clone());
-            }
-            if !is_alone || name.is_empty() {
+            self.exported.insert(name);
+            if name.is_empty() || !self.is_at_word_end() {
                 self.assignment(name)?;
             }
         }
     }
 
-    fn name(&mut self) -> String {
-        let mut name = String::new();
-        while let Some(c) = self.peek().filter(|c| is_part_of_name(*c)) {
-            name.push(c);
-            self.next();
-        }
-        name
-    }
-
-    fn assignment(&mut self, name: String) -> Result<(), LoopFileProblem> {
+    fn assignment(&mut self, name: &str) -> Result<(), LoopFileProblem> {
         let is_name = name.starts_with(|c: char| !c.is_ascii_digit());
         if self.peek() != Some('=') || !is_name {
-            let mut shown = name;
+            let mut shown = name.to_owned();
             while let Some(c) = self.peek().filter(|c| *c != '\n' && shown.len() < 40) {
                 shown.push(c);
                 self.next();
             }
-            return self
-                .problem(format!("not an assignment: {}", shown.trim_end()), NOT_EXECUTED_HINT);
+            let message = format!("not an assignment: {}", shown.trim_end());
+            let hint = "lines are NAME=value; the file is read as data, and nothing in it is run";
+            return Err(LoopFileProblem { line: self.line, message, hint });
         }
         self.next();
         let line = self.line;
-        let value = self.word()?;
+        let (name, value) = (name.to_owned(), self.word()?);
         self.assignments.push(EnvAssignment { name, value, line, exported: false });
-        self.skip_blanks();
+        self.take_while(is_blank);
         Ok(())
+    }
+
+    fn is_at_word_end(&self) -> bool {
+        self.peek().is_none_or(|c| c.is_whitespace() || c == ';')
     }
 
     fn word(&mut self) -> Result<String, LoopFileProblem> {
         let mut word = String::new();
+        // The line of the open double quote.
+        let mut quote = None;
         self.tilde(&mut word);
-        while let Some(c) = self.peek() {
-            match c {
-                c if c.is_whitespace() || c == ';' => break,
-                '\'' => self.single_quoted(&mut word)?,
-                '"' => self.double_quoted(&mut word)?,
-                '$' => self.expansion(&mut word)?,
-                '`' => return self.execution_error("`…`"),
-                '\\' => {
-                    self.next();
-                    match self.next() {
-                        None => return self.problem("a \\ at the end of the file", QUOTE_HINT),
-                        Some('\n') => {}
-                        Some(c) => word.push(c),
+        while quote.is_some() || !self.is_at_word_end() {
+            let line = self.line;
+            match (self.next(), quote) {
+                (Some('"'), None) => quote = Some(line),
+                (Some('"'), Some(_)) => quote = None,
+                (Some('$'), _) => self.expansion(&mut word)?,
+                (Some('`'), _) => return self.execution_error("`…`"),
+                (Some('\\'), _) => match (self.next(), quote) {
+                    (None, Some(line)) => return Err(unclosed_quote_error(line, '"')),
+                    (None, None) => return self.problem("a \\ at the end of the file"),
+                    (Some('\n'), _) => {}
+                    (Some(c), Some(_)) if !"$`\"\\".contains(c) => word.extend(['\\', c]),
+                    (Some(c), _) => word.push(c),
+                },
+                (None, _) => return Err(unclosed_quote_error(quote.unwrap_or(line), '"')),
+                (Some('\''), None) => {
+                    word += self.take_while(|c| c != '\'');
+                    if self.next().is_none() {
+                        return Err(unclosed_quote_error(line, '\''));
                     }
                 }
-                '|' | '&' | '<' | '>' | '(' | ')' => {
+                (Some(c @ ('|' | '&' | '<' | '>' | '(' | ')')), None) => {
                     let message = format!("`{c}` means something to a shell, and here is none");
-                    return self.problem(message, QUOTE_HINT);
+                    return self.problem(message);
                 }
-                c => {
+                (Some(c), _) => {
                     word.push(c);
-                    self.next();
-                    if c == ':' {
+                    if c == ':' && quote.is_none() {
                         self.tilde(&mut word);
                     }
                 }
@@ -201,82 +195,31 @@ impl<K: Fn(&str) -> Option<String>> LoopFileParser<'_, K> {
             return;
         }
         self.next();
-        match (self.peek(), (self.known)("HOME")) {
-            (None | Some('/' | ':' | ' ' | '\t' | '\r' | '\n' | ';'), Some(home)) => {
-                word.push_str(&home);
-            }
-            _ => word.push('~'),
-        }
-    }
-
-    fn single_quoted(&mut self, word: &mut String) -> Result<(), LoopFileProblem> {
-        let line = self.line;
-        self.next();
-        loop {
-            match self.next() {
-                Some('\'') => return Ok(()),
-                Some(c) => word.push(c),
-                None => return Err(unclosed_quote_error(line, '\'')),
-            }
-        }
-    }
-
-    fn double_quoted(&mut self, word: &mut String) -> Result<(), LoopFileProblem> {
-        let line = self.line;
-        self.next();
-        loop {
-            match self.peek() {
-                None => return Err(unclosed_quote_error(line, '"')),
-                Some('"') => {
-                    self.next();
-                    return Ok(());
-                }
-                Some('$') => self.expansion(word)?,
-                Some('`') => return self.execution_error("`…`"),
-                Some('\\') => {
-                    self.next();
-                    match self.next() {
-                        None => return Err(unclosed_quote_error(line, '"')),
-                        Some('\n') => {}
-                        Some(c @ ('$' | '`' | '"' | '\\')) => word.push(c),
-                        Some(c) => word.extend(['\\', c]),
-                    }
-                }
-                Some(c) => {
-                    word.push(c);
-                    self.next();
-                }
-            }
+        let is_home = self.is_at_word_end() || matches!(self.peek(), Some('/' | ':'));
+        match (self.known)("HOME").filter(|_| is_home) {
+            Some(home) => word.push_str(&home),
+            None => word.push('~'),
         }
     }
 
     fn execution_error<T>(&self, construct: &str) -> Result<T, LoopFileProblem> {
-        self.problem(
-            format!("{construct} would run a command, and nothing here is run"),
-            QUOTE_HINT,
-        )
+        self.problem(format!("{construct} would run a command, and nothing here is run"))
     }
 
+    /// After the `$`.
     fn expansion(&mut self, word: &mut String) -> Result<(), LoopFileProblem> {
-        self.next();
         match self.peek() {
             Some('(') => return self.execution_error("$(…)"),
-            Some('{') => {
-                self.next();
-                return self.braced(word);
-            }
+            Some('{') => return self.braced(word),
             Some(c) if c.is_ascii_digit() || "?!#*@-$".contains(c) => {
-                return self.problem(format!("${c} is known to a running shell only"), QUOTE_HINT);
+                return self.problem(format!("${c} is known to a running shell only"));
             }
-            Some('\'') => return self.problem("$'…' is not known here", QUOTE_HINT),
+            Some('\'') => return self.problem("$'…' is not known here"),
             _ => {}
         }
-        let name = self.name();
-        if name.is_empty() {
-            word.push('$');
-        } else {
-            let value = self.value(&name);
-            word.push_str(&value.unwrap_or_else(|| self.unknown(&name)));
+        match self.name() {
+            "" => word.push('$'),
+            name => *word += &self.value(name).unwrap_or_else(|| self.unknown(name)),
         }
         Ok(())
     }
@@ -284,40 +227,29 @@ impl<K: Fn(&str) -> Option<String>> LoopFileParser<'_, K> {
     /// `${NAME}` and `${NAME:-text}`.
     fn braced(&mut self, word: &mut String) -> Result<(), LoopFileProblem> {
         let line = self.line;
+        self.next();
         let name = self.name();
-        let mut operator = String::new();
-        while let Some(c) = self.peek().filter(|c| ":-".contains(*c) && operator.len() < 2) {
-            operator.push(c);
-            self.next();
-        }
-        let default = match operator.as_str() {
-            "" => None,
-            ":-" | "-" => {
-                let mut default = String::new();
-                while let Some(c) = self.peek().filter(|c| !"}$`'\"\\\n".contains(*c)) {
-                    default.push(c);
-                    self.next();
-                }
-                Some(default)
-            }
-            _ => {
-                return self
-                    .problem(format!("${{{name}{operator}…}} is not known here"), QUOTE_HINT);
-            }
-        };
+        let operators = [":-", "-", ":"];
+        let operator =
+            operators.into_iter().find(|it| self.rest.starts_with(it)).unwrap_or_default();
+        self.rest = &self.rest[operator.len()..];
+        let default = operator
+            .ends_with('-')
+            .then(|| self.take_while(|c| !"}$`'\"\\\n".contains(c)).to_owned());
         match self.peek() {
-            Some('}') if !name.is_empty() => self.next(),
-            None | Some('\n' | '\r' | ' ' | '\t' | ';' | '"') => {
+            Some('}') if !name.is_empty() && operator != ":" => self.next(),
+            None | Some('\n' | '\r' | ' ' | '\t' | ';' | '"') if operator != ":" => {
                 let message = format!("${{{name}{operator} is opened here and never closed");
                 return Err(LoopFileProblem { line, message, hint: "close it with a }" });
             }
             _ => {
                 let message = format!("${{{name}{operator}…}} is not known here");
-                return self.problem(message, "known are ${NAME} and ${NAME:-text}");
+                let hint = "known are ${NAME} and ${NAME:-text}";
+                return Err(LoopFileProblem { line: self.line, message, hint });
             }
         };
-        let value = self.value(&name).filter(|value| operator != ":-" || !value.is_empty());
-        word.push_str(&value.or(default).unwrap_or_else(|| self.unknown(&name)));
+        let value = self.value(name).filter(|value| operator != ":-" || !value.is_empty());
+        *word += &value.or(default).unwrap_or_else(|| self.unknown(name));
         Ok(())
     }
 
@@ -337,6 +269,10 @@ impl<K: Fn(&str) -> Option<String>> LoopFileParser<'_, K> {
 fn unclosed_quote_error(line: usize, quote: char) -> LoopFileProblem {
     let message = format!("a quote ({quote}) is opened here and never closed");
     LoopFileProblem { line, message, hint: "close it, or put a \\ before it" }
+}
+
+fn is_blank(c: char) -> bool {
+    matches!(c, ' ' | '\t' | '\r')
 }
 
 #[cfg(test)]

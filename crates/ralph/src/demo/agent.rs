@@ -18,7 +18,7 @@ const STEP_DELAY: Duration = Duration::from_millis(1200);
 enum DemoStep {
     /// `{case}` is the failing case from the prompt.
     Text(&'static str),
-    /// Unless the last command failed.
+    /// Unless a tool failed.
     Claim(&'static str),
     /// With this many entries done.
     Plan(&'static [&'static str], usize),
@@ -61,6 +61,8 @@ const SECOND_ATTEMPT: &[DemoStep] = &[
 const SECOND_PLAN: &[&str] =
     &["Turn punctuation into single dashes", "Drop dashes at both ends", "Run all the tests"];
 
+const SESSION_ID: &str = "00000000-0000-4000-8000-00000000de30";
+
 const COMMIT_MESSAGE: &str = "Turn any title into a clean page name";
 
 /// Reads the prompt from standard input. `--fast` skips the delays, claude's `stream-json` selects
@@ -77,7 +79,7 @@ pub fn agent_main(args: &[OsString]) -> u8 {
             messages: 0,
             output_tokens: 0,
             last_text: String::new(),
-            command_failed: false,
+            tool_failed: false,
         };
         agent.answer(&String::from_utf8_lossy(&prompt))
     });
@@ -99,14 +101,14 @@ struct DemoAgent<'a, W> {
     messages: u64,
     output_tokens: u64,
     last_text: String,
-    command_failed: bool,
+    tool_failed: bool,
 }
 
 impl<W: Write> DemoAgent<'_, W> {
     fn answer(&mut self, prompt: &str) -> io::Result<()> {
         self.print(&json!({
             "type": "system", "subtype": "init", "cwd": self.directory.to_string_lossy(),
-            "session_id": session_id(), "model": "demo (scripted)", "mcp_servers": [],
+            "session_id": SESSION_ID, "model": "demo (scripted)", "mcp_servers": [],
             "tools": ["Bash", "Edit", "Read", "TodoWrite"], "permissionMode": "bypassPermissions",
         }))?;
         let case = failing_case(prompt);
@@ -125,7 +127,7 @@ impl<W: Write> DemoAgent<'_, W> {
         }
         let usage = usage(self.messages, self.output_tokens);
         self.print(&json!({
-            "type": "result", "subtype": "success", "is_error": false, "session_id": session_id(),
+            "type": "result", "subtype": "success", "is_error": false, "session_id": SESSION_ID,
             "num_turns": self.messages, "result": self.last_text, "stop_reason": "end_turn",
             "total_cost_usd": cost(&usage), "usage": usage, "permission_denials": [],
         }))
@@ -134,7 +136,7 @@ impl<W: Write> DemoAgent<'_, W> {
     fn perform(&mut self, step: &DemoStep, case: &str) -> io::Result<()> {
         match *step {
             DemoStep::Text(text) => self.emit_text(&text.replace("{case}", case)),
-            DemoStep::Claim(_) if self.command_failed => self
+            DemoStep::Claim(_) if self.tool_failed => self
                 .emit_text("It still fails, so I am not done. The next iteration will know more."),
             DemoStep::Claim(text) => {
                 self.emit_text(&format!("{text}\n\n<response>DONE</response>"))
@@ -166,14 +168,7 @@ impl<W: Write> DemoAgent<'_, W> {
                 })
             }
             DemoStep::Run(command) => {
-                let mut failed = false;
-                self.tool("Bash", &json!({"command": command}), |directory| {
-                    let result = run(directory, command);
-                    failed = result.is_err();
-                    result
-                })?;
-                self.command_failed = failed;
-                Ok(())
+                self.tool("Bash", &json!({"command": command}), |directory| run(directory, command))
             }
         }
     }
@@ -196,16 +191,16 @@ impl<W: Write> DemoAgent<'_, W> {
     ) -> io::Result<()> {
         let id = format!("toolu_demo{:02}", self.messages);
         self.message(&json!({"type": "tool_use", "id": id, "name": name, "input": input}))?;
-        let (content, is_error) = match work(self.directory) {
-            Ok(output) => (output, false),
-            Err(output) => (output, true),
-        };
+        let output = work(self.directory);
+        let is_error = output.is_err();
+        self.tool_failed |= is_error;
+        let content = output.unwrap_or_else(|error| error);
         let result = json!({
             "tool_use_id": id, "type": "tool_result", "content": content, "is_error": is_error,
         });
         self.print(&json!({
             "type": "user", "message": {"role": "user", "content": [result]},
-            "parent_tool_use_id": null, "session_id": session_id(),
+            "parent_tool_use_id": null, "session_id": SESSION_ID,
         }))
     }
 
@@ -220,7 +215,7 @@ impl<W: Write> DemoAgent<'_, W> {
                 "id": id, "type": "message", "role": "assistant", "model": "demo (scripted)",
                 "content": [content], "stop_reason": null, "usage": usage(1, output_tokens),
             },
-            "parent_tool_use_id": null, "session_id": session_id(),
+            "parent_tool_use_id": null, "session_id": SESSION_ID,
         }))
     }
 
@@ -260,10 +255,6 @@ fn run(directory: &Path, command: &str) -> Result<String, String> {
     if output.status.success() { Ok(text) } else { Err(text) }
 }
 
-fn session_id() -> &'static str {
-    "00000000-0000-4000-8000-00000000de30"
-}
-
 fn usage(messages: u64, output_tokens: u64) -> Value {
     json!({
         "input_tokens": 4 * messages,
@@ -296,7 +287,7 @@ mod tests {
             messages: 0,
             output_tokens: 0,
             last_text: String::new(),
-            command_failed: false,
+            tool_failed: false,
         };
         agent.answer(prompt).unwrap();
         String::from_utf8(out).unwrap()

@@ -5,7 +5,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use memchr::memmem;
-use serde::Deserialize;
+use serde_json::Value;
 
 use ralph_events::text;
 
@@ -99,11 +99,8 @@ pub(super) fn context_usage(transcript: &Path, window: Option<u64>) -> io::Resul
         Some(tokens) if tokens > DEFAULT_WINDOW => LARGE_WINDOW,
         _ => DEFAULT_WINDOW,
     });
-    Ok(ContextUsage { tokens: counted.unwrap_or_else(|| estimate_tokens(size, window)), window })
-}
-
-fn estimate_tokens(size: u64, window: u64) -> u64 {
-    (size / CHARS_PER_TOKEN).min(window)
+    let tokens = counted.unwrap_or_else(|| (size / CHARS_PER_TOKEN).min(window));
+    Ok(ContextUsage { tokens, window })
 }
 
 fn counted_tokens(file: &mut (impl Read + Seek), size: u64) -> io::Result<Option<u64>> {
@@ -140,38 +137,16 @@ fn last_usage(lines: &[u8]) -> Option<u64> {
 }
 
 fn usage_of(line: &[u8]) -> Option<u64> {
-    #[derive(Deserialize)]
-    struct TranscriptLine {
-        #[serde(rename = "type")]
-        kind: String,
-        /// From a subagent, which has its own context.
-        #[serde(rename = "isSidechain", default)]
-        is_sidechain: bool,
-        message: TranscriptMessage,
-    }
-    #[derive(Deserialize)]
-    struct TranscriptMessage {
-        usage: TranscriptUsage,
-    }
-    #[derive(Deserialize)]
-    #[serde(default)]
-    #[derive(Default)]
-    struct TranscriptUsage {
-        input_tokens: u64,
-        cache_creation_input_tokens: u64,
-        cache_read_input_tokens: u64,
-        output_tokens: u64,
-    }
-    let line: TranscriptLine = serde_json::from_slice(line).ok()?;
-    if line.kind != "assistant" || line.is_sidechain {
+    let line: Value = serde_json::from_slice(line).ok()?;
+    // A subagent has its own context.
+    if line["type"] != "assistant" || line["isSidechain"] == true {
         return None;
     }
-    let usage = line.message.usage;
-    let tokens = usage
-        .input_tokens
-        .saturating_add(usage.cache_creation_input_tokens)
-        .saturating_add(usage.cache_read_input_tokens)
-        .saturating_add(usage.output_tokens);
+    let counts =
+        ["input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens"];
+    let usage = &line["message"]["usage"];
+    let counts = counts.map(|name| usage[name].as_u64().unwrap_or_default());
+    let tokens = counts.into_iter().fold(0, u64::saturating_add);
     // Claude Code's own error messages have a usage of zero.
     (tokens > 0).then_some(tokens)
 }

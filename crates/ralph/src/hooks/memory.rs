@@ -1,7 +1,6 @@
 //! State that hooks keep between calls, in `$RALPH_HOME/hooks`.
 
 use std::fs::{self, File};
-use std::hash::{Hash, Hasher};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -9,11 +8,10 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use ralph_store::private_files;
+use ralph_store::project_record::fnv64;
 use ralph_store::save::save_privately;
 
 const SESSION_LIFETIME: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-
-const MAX_FILE_NAME: usize = 100;
 
 #[derive(Debug)]
 pub(super) struct SessionStore {
@@ -108,21 +106,9 @@ fn read<D: DeserializeOwned + Default>(path: &Path) -> D {
     fs::read(path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
 }
 
-/// Injective, and without path separators.
+/// A name for any text, without path separators.
 fn file_name(word: &str) -> String {
-    let mut name = String::new();
-    for byte in word.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => name.push(char::from(byte)),
-            other => name.push_str(&format!("%{other:02x}")),
-        }
-        if name.len() > MAX_FILE_NAME {
-            let mut hasher = std::hash::DefaultHasher::new();
-            word.hash(&mut hasher);
-            return format!("{}.{:016x}", &name[..MAX_FILE_NAME], hasher.finish());
-        }
-    }
-    name
+    format!("{:016x}", fnv64(word.as_bytes()))
 }
 
 #[cfg(test)]

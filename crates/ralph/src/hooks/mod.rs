@@ -160,17 +160,13 @@ fn session_start(bytes: &[u8], context: &HookContext<'_>) -> io::Result<HookOutp
 fn post_tool_use(bytes: &[u8], hook_context: &HookContext<'_>) -> io::Result<HookOutput> {
     let Ok(input) = HookInput::parse(bytes) else { return Ok(HookOutput::None) };
     // A subagent's context is not in this transcript.
-    let (None, Some(transcript)) = (&input.agent_id, &input.transcript_path) else {
-        return Ok(HookOutput::None);
-    };
+    let transcript = input.transcript_path.as_deref().filter(|_| input.agent_id.is_none());
     let window = hook_context.text("CLAUDE_CONTEXT_WINDOW").and_then(|size| size.parse().ok());
     let window = window.filter(|size| *size > 0);
-    let Ok(usage) = context::context_usage(Path::new(transcript.as_ref()), window) else {
+    let usage = transcript.and_then(|path| context::context_usage(Path::new(path), window).ok());
+    let Some(usage) = usage.filter(|usage| usage.newly_crossed(0).is_some()) else {
         return Ok(HookOutput::None);
     };
-    if usage.newly_crossed(0).is_none() {
-        return Ok(HookOutput::None);
-    }
     let memory = hook_context.memory()?;
     if usage.newly_crossed(memory.session(&input.session_id).fired).is_none() {
         return Ok(HookOutput::None);

@@ -1,10 +1,9 @@
 //! Judges a tool call by [`policy`], with paths resolved in the file system.
 
-use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
-use std::ffi::OsString;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::io;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
@@ -14,10 +13,9 @@ use super::input::HookInput;
 use super::settings::HookRules;
 use ralph_agents::json::{RawJson, RawText};
 use ralph_events::env_names::GUARDED;
+use ralph_process::trust::AgentWritable;
 use ralph_shell_policy as policy;
 use ralph_shell_policy::{CommandAllowList, Context, Verdict};
-
-const MAX_LINKS: usize = 40;
 
 /// Skips the rest, which may be a whole file, for speed. `None` if it is no object.
 fn relevant_input(input: RawJson<'_>) -> Option<Value> {
@@ -131,48 +129,19 @@ fn judge(
 /// Resolves all links; the path need not exist. As in the kernel, `..` applies after links. `None`
 /// for link loops and unreadable directories.
 fn resolve(path: &Path) -> Option<PathBuf> {
-    let mut remaining: VecDeque<OsString> = path_parts(path);
-    let mut resolved = PathBuf::from("/");
-    let mut links = 0;
-    while let Some(part) = remaining.pop_front() {
-        if part == ".." {
-            resolved.pop();
-            continue;
-        }
-        let next = resolved.join(&part);
-        match next.read_link() {
-            Ok(target) => {
-                links += 1;
-                if links > MAX_LINKS {
-                    return None;
-                }
-                if target.is_absolute() {
-                    resolved = PathBuf::from("/");
-                }
-                for part in path_parts(&target).into_iter().rev() {
-                    remaining.push_front(part);
-                }
-            }
-            Err(err) => match err.kind() {
+    let is_readable = Cell::new(true);
+    let resolved = AgentWritable::default().resolve(path, |path| {
+        path.read_link()
+            .inspect_err(|err| match err.kind() {
                 // Not a link, or missing.
                 io::ErrorKind::InvalidInput
                 | io::ErrorKind::NotFound
-                | io::ErrorKind::NotADirectory => resolved = next,
-                _ => return None,
-            },
-        }
-    }
-    Some(resolved)
-}
-
-fn path_parts(path: &Path) -> VecDeque<OsString> {
-    path.components()
-        .filter_map(|component| match component {
-            Component::Normal(name) => Some(name.to_owned()),
-            Component::ParentDir => Some("..".into()),
-            Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
-        })
-        .collect()
+                | io::ErrorKind::NotADirectory => {}
+                _ => is_readable.set(false),
+            })
+            .ok()
+    })?;
+    is_readable.get().then_some(resolved.target)
 }
 
 #[cfg(test)]

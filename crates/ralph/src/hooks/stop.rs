@@ -52,7 +52,7 @@ fn ledger(
     context: &HookContext<'_>,
 ) -> Option<Ledger> {
     let home = ralph_home(context.variable).filter(|_| runs::is_id(run))?;
-    let project = Project::new(project.to_owned());
+    let project = Project::new(project, &home);
     LedgerPaths::new(Some(&home), &project, &documents.path(TASKS)).read(run).ok()
 }
 

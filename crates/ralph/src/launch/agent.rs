@@ -32,11 +32,11 @@ pub(super) fn agent_spec(
         // The warnings may name a mistyped setting.
         return Err(loaded.warnings.iter().fold(no_agent_error(defaults.command), Error::hint));
     };
-    let adapter = match agent.kind {
+    let adapter = match &agent.kind {
         None => agents::for_command(&program),
-        Some(kind) => agents::by_name(kind.as_str()).ok_or_else(|| {
+        Some(kind) => agents::by_name(kind).ok_or_else(|| {
             let names: Vec<&str> = agents::all().iter().map(|adapter| adapter.name()).collect();
-            Error::config(format!("agent.type: there is no adapter for {} yet", kind.as_str()))
+            Error::config(format!("agent.type: there is no adapter for {kind} yet"))
                 .hint(format!("known are {}", names.join(", ")))
         })?,
     };

@@ -1,22 +1,20 @@
 //! The reporters of a run.
 
-use std::io::{self, Write};
-
 use jiff::tz::TimeZone;
 
 use crate::cli::args::{LoopArgs, OutputMode};
 use crate::config::{self, Settings};
 use ralph_driver::session::{self, Retention};
-use ralph_driver::world::{Journal, RealWorld};
 use ralph_events::error::Error;
 use ralph_events::event::Event;
 use ralph_report::json::JsonReporter;
-use ralph_report::session_log::{SessionLog, Sink};
+use ralph_report::session_log::SessionLog;
 use ralph_report::style::{Capabilities, Style};
 use ralph_report::terminal::TerminalReporter;
 use ralph_report::{Backpressure, Reporter};
-use ralph_store::log_files::{self, LogFile};
+use ralph_store::log_files;
 use ralph_store::project::Project;
+use ralph_store::runs::RunDir;
 
 impl LoopArgs {
     pub(super) fn shows_agent(&self, settings: &Settings) -> bool {
@@ -52,41 +50,19 @@ pub(crate) fn reporter(form: OutputMode, style: Style, pace: Backpressure) -> Bo
     }
 }
 
-struct LogSink(LogFile);
-
-impl Write for LogSink {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
-    }
-}
-
-impl Sink for LogSink {
-    fn restore(&mut self) -> io::Result<()> {
-        self.0.restore()
-    }
-}
-
-/// `resumed` is the world of a resumed run, whose journal the log counts.
 pub(super) fn session_log(
     project: &Project,
     keep: Retention,
-    resumed: Option<&mut RealWorld>,
+    run: &RunDir,
 ) -> Result<(Box<dyn Reporter>, Event<'static>), Error> {
     let dir = project.logs_dir();
     let zone = TimeZone::system();
     let now = zone.to_datetime(jiff::Timestamp::now());
-    let log =
-        LogFile::create(project, now).map_err(|err| session::not_writable_error(&dir, &err))?;
+    let (log, link) = log_files::create_session_log(project, run, now)
+        .map_err(|err| session::not_writable_error(&dir, &err))?;
     // Old logs that stay are harmless.
     let _ = log_files::prune(&dir, keep.runs.max(1));
-    let message = format!("Session log: {}", config::display_name(log.path()));
-    let mut log = SessionLog::new(LogSink(log), zone, keep.log_bytes());
-    if let Some(world) = resumed {
-        world.replay(&mut |entry| log.count_previous(entry));
-    }
+    let message = format!("Session log: {}", config::display_name(&link));
+    let log = SessionLog::new(log, zone, keep.log_bytes());
     Ok((Box::new(log), Event::Note { message: message.into() }))
 }

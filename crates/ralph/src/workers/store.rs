@@ -14,8 +14,8 @@ use ralph_events::error::Error;
 use ralph_events::run_state::RunState;
 use ralph_report::worker_lines::{WorkerState, WorkerTracker, is_valid_name};
 use ralph_store::home::ralph_home;
-use ralph_store::journal_copies;
 use ralph_store::lock;
+use ralph_store::migration;
 use ralph_store::private_files;
 use ralph_store::project::Project;
 use ralph_store::runs::{self, RunDir};
@@ -307,7 +307,7 @@ impl Worker {
 
     fn end_from_journal(&self, saved: &WorkerState) -> Option<WorkerState> {
         let start = self.load_start_state().filter(|start| start.run_id == saved.run_id)?;
-        if !runs::has_ended(&journal_of(&start)?) {
+        if !runs::has_ended(&self.journal(&start)?) {
             return None;
         }
         let mut state = self.state_from_journal().filter(|state| state.status.has_ended())?;
@@ -362,9 +362,22 @@ impl Worker {
 
     pub fn run(&self) -> Option<(Project, RunDir)> {
         let StoredState::State(state) = self.load_state() else { return None };
-        let (project, id) = (Project::new(state.directory.into()), state.run_id?);
-        let path = project.runs_dir().join(&id);
-        Some((project, RunDir { id, path }))
+        let project = self.project(&state)?;
+        let dir = project.run_dir(&state.run_id?);
+        Some((project, dir))
+    }
+
+    pub fn journal(&self, state: &WorkerState) -> Option<PathBuf> {
+        Some(self.project(state)?.run_dir(state.run_id.as_ref()?).journal())
+    }
+
+    /// Opens the project, which may still have its runs where version 0.1 stored them.
+    pub fn project(&self, state: &WorkerState) -> Option<Project> {
+        let home = ralph_home(|name| std::env::var_os(name))?;
+        let project = Project::new(Path::new(&state.directory), &home);
+        // Refused while a worker of version 0.1 is active.
+        let _ = migration::find_runs(&project, &home);
+        Some(project)
     }
 
     pub fn save(&self, state: &WorkerState) -> io::Result<()> {
@@ -414,7 +427,7 @@ impl Worker {
 
     pub fn state_from_journal(&self) -> Option<WorkerState> {
         let state = self.load_start_state()?;
-        let journal = journal_of(&state)?;
+        let journal = self.journal(&state)?;
         let mut tracker = WorkerTracker::new(state, jiff::tz::TimeZone::system());
         let mut run = RunState::live();
         for entry in runs::read_journal(&journal).ok()?.without_text() {
@@ -494,17 +507,6 @@ impl Worker {
         let hints = failure["hints"].as_array().into_iter().flatten().filter_map(|it| it.as_str());
         Some(hints.fold(error, Error::hint))
     }
-}
-
-/// The journal, or its copy if the project is gone.
-fn journal_of(state: &WorkerState) -> Option<PathBuf> {
-    let run = state.run_id.as_ref()?;
-    let journal = Project::new(state.directory.clone().into()).runs_dir().join(run);
-    let journal = journal.join("events.jsonl");
-    if journal.exists() {
-        return Some(journal);
-    }
-    Some(journal_copies::second_name(&ralph_home(|name| std::env::var_os(name))?, run))
 }
 
 fn is_locked(path: &Path) -> bool {

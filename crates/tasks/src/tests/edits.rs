@@ -44,7 +44,7 @@ fn edit_changes_only_the_given_value() {
 #[test]
 fn added_story_follows_layout_of_list() {
     let story = json!({"id": "US-3", "dependsOn": ["US-1"]});
-    let added = edit::add_story(LIST, story.as_object().unwrap()).unwrap();
+    let added = edit::add_story(LIST, &story).unwrap();
     let expected = LIST.replace(
         "\"Two\", \"passes\": false}",
         "\"Two\", \"passes\": false},\n        {\n            \"id\": \"US-3\",\n            \
@@ -53,11 +53,11 @@ fn added_story_follows_layout_of_list() {
     assert_eq!(added, expected);
     let empty = "{\n  \"userStories\": [\n  ]\n}\n";
     assert_eq!(
-        edit::add_story(empty, json!({"id": "a"}).as_object().unwrap()).unwrap(),
+        edit::add_story(empty, &json!({"id": "a"})).unwrap(),
         "{\n  \"userStories\": [\n    {\n      \"id\": \"a\"\n    }\n  ]\n}\n"
     );
     assert_eq!(
-        edit::add_story("{\"userStories\":[]}", json!({"id": "a"}).as_object().unwrap()),
+        edit::add_story("{\"userStories\":[]}", &json!({"id": "a"})),
         Some("{\"userStories\":[{\"id\": \"a\"}]}".to_owned())
     );
 }
@@ -95,7 +95,7 @@ proptest! {
         let mut expected = list;
         expected["userStories"][1][&key] = new;
         prop_assert_eq!(edit::value(&edited), Some(expected.clone()));
-        let added = edit::add_story(&edited, json!({"id": "w"}).as_object().unwrap()).unwrap();
+        let added = edit::add_story(&edited, &json!({"id": "w"})).unwrap();
         expected["userStories"].as_array_mut().unwrap().push(json!({"id": "w"}));
         prop_assert_eq!(edit::value(&added), Some(expected));
     }

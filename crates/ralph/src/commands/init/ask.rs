@@ -2,8 +2,6 @@
 
 use std::io;
 
-use rustix::io::Errno;
-
 /// The terminal, or a script in tests.
 pub(super) trait Prompter {
     fn prompt_line(&mut self, prompt: &str) -> Result<String, Abort>;
@@ -24,12 +22,6 @@ pub(super) enum Abort {
 impl From<io::Error> for Abort {
     fn from(error: io::Error) -> Self {
         Abort::Failed(error)
-    }
-}
-
-impl From<Errno> for Abort {
-    fn from(errno: Errno) -> Self {
-        Abort::Failed(errno.into())
     }
 }
 

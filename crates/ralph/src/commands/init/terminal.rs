@@ -54,7 +54,7 @@ impl<'fd, O: Write> TerminalPrompter<'fd, O> {
             match rustix::event::poll(&mut fds, None) {
                 Ok(_) => {}
                 Err(Errno::INTR) => continue,
-                Err(errno) => return Err(errno.into()),
+                Err(errno) => return Err(Abort::Failed(errno.into())),
             }
             let (signalled, readable) =
                 (!fds[0].revents().is_empty(), !fds[1].revents().is_empty());
@@ -71,7 +71,7 @@ impl<'fd, O: Write> TerminalPrompter<'fd, O> {
                 Ok(0) | Err(Errno::IO) => return Err(Abort::EndOfInput),
                 Ok(length) => self.pending.extend_from_slice(&buffer[..length]),
                 Err(Errno::INTR | Errno::AGAIN) => {}
-                Err(errno) => return Err(errno.into()),
+                Err(errno) => return Err(Abort::Failed(errno.into())),
             }
         }
     }

@@ -43,14 +43,13 @@ impl Project {
 
     fn init_where(
         &self,
-        sandbox: fn(&super::Project, &str) -> Option<Backend>,
+        sandbox: FindSandbox,
         answers: &[&'static str],
     ) -> (Result<u8, Error>, String) {
         let mut script =
             Script { answers: answers.iter().copied().collect(), screen: String::new() };
-        let project_dir = self.0.path().to_owned();
-        let options = InitOptions { project_dir, sandbox };
-        let result = init_with(&options, &mut script);
+        let project = super::Project::new(self.0.path(), &self.0.path().join("home"));
+        let result = init_with(&project, sandbox, &mut script);
         assert!(script.answers.is_empty(), "left: {:?}", script.answers);
         let dir = format!("{}/", self.0.path().display());
         (result, script.screen.replace(&dir, ""))

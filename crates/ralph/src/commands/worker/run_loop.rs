@@ -15,11 +15,10 @@ use ralph_driver::resume::ResumeState;
 use ralph_driver::run_spec::{PromptSource, RunSpec};
 use ralph_engine::completion::CompletionRule;
 use ralph_events::error::Error;
-use ralph_events::run_state::{Pending, ResumePoint};
+use ralph_events::run_state::{Pending, RunState};
 use ralph_process as process;
 use ralph_report::worker_lines::{WorkerState, WorkerStatus, WorkerTracker};
 use ralph_store::project::Project;
-use ralph_store::runs::RunDir;
 
 /// These describe the window's terminal, not the spawner's.
 const WINDOW_VARIABLES: [&str; 6] =
@@ -100,7 +99,7 @@ fn start(worker: &Worker) -> Result<u8, Error> {
     let project = match launch.worktree {
         Some(worktree) if worktree.directory.is_dir() => {
             project_dir::refuse_link_out(&worktree.directory)?;
-            project_dir::declare_project(worktree.directory)
+            project_dir::declare_project(&worktree.directory)?
         }
         Some(worktree) => {
             let path = worktree.directory.display();
@@ -121,11 +120,11 @@ fn start(worker: &Worker) -> Result<u8, Error> {
         StoredState::State(previous) => Some(previous),
         StoredState::Missing | StoredState::Invalid(_) => None,
     };
-    let journal = |run: &String| project.runs_dir().join(run).join("events.jsonl").exists();
+    let journal = |run: &String| project.run_dir(run).journal().exists();
     let resume = previous.as_ref().and_then(|previous| previous.run_id.clone()).filter(journal);
     let resume_state = resume.as_ref().map(|run| load_resume_state(&project, run));
     args.common.only_checks =
-        resume_state.as_ref().is_some_and(|it| it.progress.needs_only_checks());
+        resume_state.as_ref().is_some_and(|it| it.run.resume.needs_only_checks());
     let mut plan = LaunchPlan::new(&project, &args.common, defaults(&args), loaded, recovery)
         .with_origin(&home);
     let mut spec = run_spec(&plan, &args)?;
@@ -139,13 +138,14 @@ fn start(worker: &Worker) -> Result<u8, Error> {
         if previous.max_iterations > 0 {
             spec.rules.max_iterations = previous.max_iterations;
         }
-        spec.progress = Some(match resume_state.filter(|resume_state| !resume_state.is_lost) {
-            Some(resume_state) => resume_state.progress,
-            None => ResumePoint {
-                iterations: previous.current_iteration,
-                failures: previous.consecutive_failures,
-                ..ResumePoint::default()
-            },
+        spec.resumed = Some(match resume_state.filter(|resume_state| !resume_state.is_lost) {
+            Some(resume_state) => resume_state.run,
+            None => {
+                let mut state = RunState::default();
+                state.resume.iterations = previous.current_iteration;
+                state.resume.failures = previous.consecutive_failures;
+                state
+            }
         });
         state = WorkerState {
             status: WorkerStatus::Running,
@@ -164,13 +164,12 @@ fn start(worker: &Worker) -> Result<u8, Error> {
 
 /// An interrupted iteration counts as used, like a failed one.
 fn load_resume_state(project: &Project, run: &str) -> ResumeState {
-    let dir = RunDir { id: run.to_owned(), path: project.runs_dir().join(run) };
-    let mut state = ResumeState::load(&dir);
-    let progress = &mut state.progress;
-    if progress.pending == Pending::Nothing
-        && let Some(open) = progress.open.take()
+    let mut state = ResumeState::load(&project.run_dir(run));
+    let point = &mut state.run.resume;
+    if point.pending == Pending::Nothing
+        && let Some(open) = point.open.take()
     {
-        progress.iterations = progress.iterations.max(open.iteration);
+        point.iterations = point.iterations.max(open.iteration);
     }
     state
 }
