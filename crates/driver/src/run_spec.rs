@@ -233,13 +233,8 @@ impl AgentSpec {
             side_file: errand.side_file,
         };
         if self.is_on_terminal(errand.purpose) {
-            let mut own: Vec<OsString> = self
-                .adapter
-                .profile()
-                .interactive_autonomous_flags
-                .iter()
-                .map(Into::into)
-                .collect();
+            let flags = self.adapter.profile().interactive_autonomous_flags;
+            let mut own: Vec<OsString> = flags.iter().map(Into::into).collect();
             own.extend(self.adapter.writable_dir_flags(&self.git_directories));
             return AgentInvocation::for_terminal(&request, &own, self.args.as_deref());
         }

@@ -98,7 +98,7 @@ pub(super) fn sandbox_events(
                 backend: sandbox.backend().name().into(),
                 network: network.into(),
                 guardrails: settings.sandbox.guardrails,
-                limits: sandbox.limits(),
+                limits: sandbox.limits().into_iter().map(Into::into).collect(),
             };
             let weaker = weaker_backend_warning(sandbox.backend(), passed_over);
             let notes = sandbox.notes().into_iter().chain(weaker);
