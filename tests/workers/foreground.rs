@@ -209,6 +209,16 @@ fn background_run_behaves_as_run() {
 }
 
 #[test]
+fn piped_prompt_is_kept_for_background_run() {
+    let shop = Workshop::new();
+    let done = json!([shop.record_step(), {"print": "<response>DONE</response>"}]);
+    let run = shop.ralph(["run", "-f", "-", "--background=piped", "--"]);
+    run.args(shop.fake_agent(&done)).stdin("Do the piped thing.").run().code(0);
+    shop.ralph(["wait", "piped"]).run().code(0);
+    assert!(shop.agent_starts()[0].to_string().contains("Do the piped thing."));
+}
+
+#[test]
 fn background_run_that_cannot_start_says_why_with_the_same_code() {
     let shop = Workshop::new();
     let run = |args: &[&str]| shop.ralph(args).run();
@@ -216,9 +226,6 @@ fn background_run_that_cannot_start_says_why_with_the_same_code() {
         .code(2)
         .stderr_has("prompt file not found");
     run(&["build", "--background=b", "--", "true"]).code(2).stderr_has("not a git repository");
-    run(&["run", "-f", "-", "--background", "--", "true"])
-        .code(1)
-        .stderr_has("cannot read its prompt from -");
     assert!(rows(&shop).is_empty() && shop.windows().is_empty());
     shop.git_init();
     let agent = shop.fake_agent(&json!([shop.wait_step()]));

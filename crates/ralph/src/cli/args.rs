@@ -3,12 +3,11 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
 
 use crate::config::Duration;
-use crate::workers::store::Worker;
-use ralph_engine::rules::Budget;
 
-use crate::commands::resume::ResumeRequest;
+use crate::launch::LaunchAction;
 
 /// Where to work. It may be said before or after the command.
 #[derive(Debug, Args)]
@@ -161,21 +160,26 @@ pub struct LoopArgs {
     /// The agent to run, with its flags, instead of the one in the settings.
     #[arg(last = true, value_name = "COMMAND")]
     pub agent_command: Vec<String>,
-
-    /// Set by `ralph resume` only.
-    #[arg(skip)]
-    pub resume: Option<ResumeRequest>,
-
-    /// The record of a run that was started in a window; set by the command of the window only.
-    #[arg(skip)]
-    pub window: Option<Worker>,
-
-    /// Only pending checks remain, so neither agent nor prompt is needed.
-    #[arg(skip)]
-    pub only_checks: bool,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+impl LoopArgs {
+    pub(crate) fn run_name(&self) -> Option<&str> {
+        let background = self.background.as_deref().filter(|name| !name.is_empty());
+        background.or(self.name.as_deref())
+    }
+
+    pub(crate) fn action(&self) -> LaunchAction {
+        match self {
+            LoopArgs { print_prompt: true, .. } => LaunchAction::PrintPrompt,
+            LoopArgs { dry_run: true, .. } => LaunchAction::DryRun,
+            LoopArgs { background: Some(_), .. } => LaunchAction::StartInBackground,
+            _ => LaunchAction::Start,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum OutputMode {
     /// For people: emoji and colour where the terminal has them.
     #[default]
@@ -187,7 +191,7 @@ pub enum OutputMode {
 }
 
 /// What a run may use up, all its iterations together.
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Args)]
 pub struct BudgetArgs {
     /// Stop when the run has cost this many US dollars.
     #[arg(long, value_name = "USD", value_parser = parse_dollars)]
@@ -203,24 +207,8 @@ pub struct BudgetArgs {
 }
 
 impl BudgetArgs {
-    pub fn budget(&self) -> Budget {
-        Budget {
-            cost_usd: self.max_cost,
-            tokens: self.max_tokens,
-            duration_ms: self
-                .max_time
-                .map(|time| u64::try_from(time.get().as_millis()).unwrap_or(u64::MAX)),
-        }
-    }
-}
-
-impl From<Budget> for BudgetArgs {
-    fn from(budget: Budget) -> BudgetArgs {
-        BudgetArgs {
-            max_cost: budget.cost_usd,
-            max_tokens: budget.tokens,
-            max_time: budget.duration_ms.map(Duration::from_millis),
-        }
+    pub fn is_none(&self) -> bool {
+        *self == BudgetArgs::default()
     }
 }
 

@@ -191,20 +191,6 @@ pub enum CliCommand {
     Man(commands::man::ManArgs),
 }
 
-impl CliCommand {
-    /// The arguments of a command that loops.
-    pub(crate) fn loop_args_mut(&mut self) -> Option<&mut LoopArgs> {
-        Some(match self {
-            CliCommand::Run(args) => &mut args.common,
-            CliCommand::Plan(args) | CliCommand::Build(args) => &mut args.common,
-            CliCommand::Prompt(args) => &mut args.mode.common,
-            CliCommand::Work(args) => &mut args.common,
-            CliCommand::Spawn(args) => &mut args.common,
-            _ => return None,
-        })
-    }
-}
-
 pub fn definition() -> clap::Command {
     Cli::command()
 }
@@ -267,18 +253,13 @@ fn print_parse_error(err: &clap::Error) -> u8 {
     u8::try_from(err.exit_code()).unwrap_or(exit_code::USAGE)
 }
 
-pub(crate) fn dispatch(mut cli: Cli) -> Result<u8, Error> {
+fn dispatch(mut cli: Cli) -> Result<u8, Error> {
     ralph_process::trust::declare_lazily(project_dir::known_agent_dirs);
     project_dir::resolve_paths_from_project(&cli.project, &mut cli.command);
     let project = || project_dir::open_project(&cli.project);
     let own = || project_dir::require_project(&cli.project, false);
     let for_loop =
         |args: &LoopArgs| project_dir::require_project(&cli.project, args.settings.is_some());
-    if !matches!(cli.command, CliCommand::Spawn(_))
-        && let Some(args) = cli.command.loop_args_mut().filter(|args| args.background.is_some())
-    {
-        return commands::worker::start_in_background(&for_loop(args)?, args);
-    }
     match cli.command {
         CliCommand::Run(args) => commands::run::run(&for_loop(&args.common)?, &args, Vec::new()),
         CliCommand::Plan(args) => commands::plan::plan(&for_loop(&args.common)?, *args),
@@ -292,7 +273,7 @@ pub(crate) fn dispatch(mut cli: Cli) -> Result<u8, Error> {
         CliCommand::Ls(args) => commands::worker::ls(&args),
         CliCommand::Status(args) => commands::worker::status(&args),
         CliCommand::Pause(args) => commands::worker::pause(&args),
-        CliCommand::Resume(args) => commands::resume::resume(&cli.project, args),
+        CliCommand::Resume(args) => commands::resume::resume(&cli.project, &args),
         CliCommand::Kill(args) => commands::worker::kill(&args),
         CliCommand::Logs(args) => commands::worker::logs(&args),
         CliCommand::Attach(args) => commands::worker::attach(&args),

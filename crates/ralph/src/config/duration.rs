@@ -28,10 +28,6 @@ impl Duration {
         Duration(Time::from_secs(seconds as u64))
     }
 
-    pub fn from_millis(ms: u64) -> Self {
-        Duration(Time::from_millis(ms))
-    }
-
     pub fn get(self) -> Time {
         self.0
     }

@@ -2,13 +2,13 @@
 
 use std::ffi::OsString;
 
-use clap::Parser;
-
 use super::{Executor, Start};
-use crate::cli::{self, Cli, CliCommand};
+use crate::cli::args::{BudgetArgs, ProjectArgs};
 use crate::commands::resume::{self, ResumeArgs};
 use crate::commands::worker;
+use crate::launch::{LaunchAction, LaunchPlan, LoopCommand};
 use crate::project_dir;
+use crate::recover::recover_and_notify;
 use crate::workers::store::{StoredState, Worker, Workers};
 use crate::workers::worktree::Worktree;
 use ralph_events::error::Error;
@@ -22,33 +22,35 @@ const WINDOW_VARIABLES: [&str; 6] =
 pub struct LocalExecutor;
 
 impl Executor for LocalExecutor {
-    /// Carries out the command of the launch record, and returns after the end of its run.
+    /// Carries out the saved spec, and returns after the end of the run.
     fn start(&self, run: &Worker, _interrupts: Option<Interrupts>) -> Result<Start, Error> {
-        let launch = run.launch()?;
-        project_dir::refuse_link_out(&launch.directory)?;
-        std::env::set_current_dir(&launch.directory).map_err(|err| {
-            let path = launch.directory.display();
+        let spec = run.spec()?;
+        project_dir::refuse_link_out(&spec.directory)?;
+        // tmux started this process elsewhere.
+        std::env::set_current_dir(&spec.directory).map_err(|err| {
+            let path = spec.directory.display();
             Error::failed(format!("cannot enter the directory {path}: {err}"))
                 .hint("restore it, or spawn the worker again from another directory")
         })?;
-        let mut parsed = Cli::try_parse_from(&launch.args)
-            .map_err(|err| Error::failed(format!("{}: {err}", run.name)))?;
-        if let CliCommand::Spawn(_) = parsed.command {
-            return worker::run_loop(run, launch, parsed).map(Start::Ended);
-        }
-        let code = match previous_run(run) {
-            Some((id, max_iterations)) => {
-                let project = project_dir::open_project(&parsed.project)?;
-                let budget = launch.budget.into();
+        let project = project_dir::open_project(&ProjectArgs { project_dir: None })?;
+        let code = match (spec.command, previous_run(run)) {
+            (LoopCommand::Spawn, _) => worker::run_loop(run, &project, spec),
+            (_, Some((id, max_iterations))) => {
+                let limits = &spec.settings.settings.budget;
+                let budget = BudgetArgs {
+                    max_cost: limits.cost_usd,
+                    max_tokens: limits.tokens,
+                    max_time: limits.duration,
+                };
                 let args = ResumeArgs { max_iterations, budget, ..ResumeArgs::default() };
-                resume::resume_run(&project, &id, args, Some(run.clone()))
+                resume::resume_run(&project, &id, &args, Some(run.clone()))
             }
-            None => {
-                if let Some(args) = parsed.command.loop_args_mut() {
-                    args.window = Some(run.clone());
-                    args.background = None;
-                }
-                cli::dispatch(parsed)
+            (_, None) => {
+                let notify = spec.settings.settings.notify.command.clone();
+                let recovery = recover_and_notify(&project, true, || notify)?;
+                let mut plan = LaunchPlan::new(&project, spec, LaunchAction::Start, recovery);
+                plan.window = Some(run.clone());
+                resume::launch(plan)
             }
         };
         code.map(Start::Ended)

@@ -83,7 +83,7 @@ impl Executor for TmuxExecutor {
     }
 
     fn collect(&self, run: &Worker) -> Option<Worktree> {
-        run.launch().ok()?.worktree
+        run.worktree()
     }
 }
 

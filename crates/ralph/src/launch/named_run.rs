@@ -2,7 +2,7 @@
 
 use std::fs::File;
 
-use super::preflight::CheckedRun;
+use super::LaunchPlan;
 use super::reporters::reporter;
 use crate::cli::args::OutputMode;
 use crate::workers::control::{RunControl, SharedState};
@@ -30,22 +30,18 @@ pub(super) enum NameReservation {
 
 impl NameReservation {
     /// `None` without a home directory: no other process finds such a run.
-    pub(super) fn new(run: &CheckedRun<'_>) -> Result<Option<NameReservation>, Error> {
-        let args = run.plan.args;
-        if let Some(worker) = &args.window {
+    pub(super) fn new(plan: &LaunchPlan<'_>) -> Result<Option<NameReservation>, Error> {
+        if let Some(worker) = &plan.window {
             return Ok(Some(NameReservation::Window(worker.clone())));
         }
         let Ok(workers) = Workers::open_user_dir() else { return Ok(None) };
-        let reserved = match &args.name {
-            Some(name) => workers
-                .reserve(name)
-                .map_err(|error| Error { kind: ErrorKind::Input, ..error })
-                .map(Some)?,
-            None => {
-                let root = run.plan.project.root();
-                let resumed = args.resume.as_ref().map(|resume| resume.run.as_str());
-                workers.reserve_default(root, resumed).ok()
+        let resumed = plan.resume.as_ref().map(|resume| resume.id.as_str());
+        let reserved = match &plan.spec.name {
+            Some(name) if resumed.is_none() => {
+                let as_input = |error| Error { kind: ErrorKind::Input, ..error };
+                Some(workers.reserve(name).map_err(as_input)?)
             }
+            _ => workers.reserve_default(plan.project.root(), resumed).ok(),
         };
         Ok(reserved.map(|(worker, lock)| NameReservation::Own(worker, lock)))
     }

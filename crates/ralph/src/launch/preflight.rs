@@ -1,14 +1,18 @@
 //! The checks before anything is spent.
 
+use crate::commands::worker::start_in_background;
 use crate::config::{self, LoadedSettings};
 use ralph_driver::run_spec::RunSpec;
 use ralph_events::error::Error;
 use ralph_events::event::Event;
 use ralph_events::redact;
+use ralph_report::warning_text::warning_text;
 use ralph_sandbox::selection::Selection;
 use ralph_shell_policy::CommandAllowList;
 
-use super::{Defaults, LaunchPlan, NamedRun, active_marker, agent, checks, dry_run, sandbox};
+use super::{
+    LaunchAction, LaunchPlan, LoopCommand, NamedRun, active_marker, agent, checks, dry_run, sandbox,
+};
 
 /// A run that passed its preflight. Later failures are events and an exit code.
 #[derive(Debug)]
@@ -18,57 +22,43 @@ pub(crate) struct CheckedRun<'a> {
     pub(super) selection: Selection,
     /// Warnings and notes for the start of the journal.
     pub(super) preface: Vec<Event<'static>>,
-    /// The name of a worker, and its run if that is resumed.
-    pub(super) worker: Option<(NamedRun, Option<String>)>,
+    /// The name, if the run has it already.
+    pub(super) named: Option<NamedRun>,
 }
 
 impl<'a> LaunchPlan<'a> {
     pub(crate) fn preflight(self, spec: RunSpec) -> Result<CheckedRun<'a>, Error> {
-        self.preflight_worker(spec, None)
+        self.preflight_named(spec, None)
     }
 
-    pub(crate) fn preflight_worker(
+    pub(crate) fn preflight_named(
         self,
         mut spec: RunSpec,
-        worker: Option<(NamedRun, Option<String>)>,
+        named: Option<NamedRun>,
     ) -> Result<CheckedRun<'a>, Error> {
         let LaunchPlan { project, .. } = self;
         if let Some(scm) = &spec.scm {
             scm.preflight(project.root())?;
         }
-        let resumed = self.resumed_run(worker.as_ref());
         // Uncommitted changes may be the resumed run's own.
-        let new_scm = spec.scm.as_ref().filter(|_| resumed.is_none());
+        let new_scm = spec.scm.as_ref().filter(|_| self.resume.is_none());
         let uncommitted = new_scm.and_then(|scm| scm.uncommitted(project.root()));
         checks::check_budgets_enforceable(&spec)?;
-        if let (Some(run), Some(state)) = (resumed, &spec.resumed) {
-            checks::check_budget_left(&spec, run, state)?;
+        if let (Some(resume), Some(state)) = (&self.resume, &spec.resumed) {
+            checks::check_budget_left(&spec, &resume.id, state)?;
         }
         let selection = sandbox::select_sandbox(&mut spec, project, &self)?;
         spec.missing_signal_warning = checks::missing_signal_warning(&spec);
         let mut preface = self.preface(&spec, &selection);
         let warnings = uncommitted.into_iter().chain(active_marker::ignore_marker(project, &spec));
         preface.extend(warnings.map(|message| Event::Warning { message: message.into() }));
-        Ok(CheckedRun { plan: self, spec, selection, preface, worker })
-    }
-
-    pub(super) fn resumed_run<'r>(
-        &self,
-        worker: Option<&'r (NamedRun, Option<String>)>,
-    ) -> Option<&'r str>
-    where
-        'a: 'r,
-    {
-        match worker {
-            Some((_, resumed)) => resumed.as_deref(),
-            None => self.args.resume.as_ref().map(|resume| resume.run.as_str()),
-        }
+        Ok(CheckedRun { plan: self, spec, selection, preface, named })
     }
 
     fn preface(&self, spec: &RunSpec, selection: &Selection) -> Vec<Event<'static>> {
-        let mut preface = startup_events(spec, &self.settings);
-        preface.extend(sandbox::sandbox_events(selection, spec, &self.settings.settings));
-        if let Some(resume) = &self.args.resume {
+        let mut preface = startup_events(spec, &self.spec.settings);
+        preface.extend(sandbox::sandbox_events(selection, spec, self.settings()));
+        if let Some(resume) = &self.resume {
             // Do not repeat warnings on every resume.
             preface.retain(|event| !resume.state.has_warned(event));
             let damage = resume.state.journal_warning(&spec.rules.budget);
@@ -79,18 +69,24 @@ impl<'a> LaunchPlan<'a> {
 }
 
 impl CheckedRun<'_> {
-    /// Ends here with `--dry-run`.
+    /// Ends here with `--dry-run`. With `--background`, a window takes all steps again.
     pub(crate) fn start_or_show(self) -> Result<u8, Error> {
-        if self.plan.args.dry_run { self.show() } else { self.start() }
+        match self.plan.action {
+            LaunchAction::DryRun => self.show(),
+            LaunchAction::StartInBackground => {
+                start_in_background(self.plan.project, self.plan.spec)
+            }
+            LaunchAction::Start | LaunchAction::PrintPrompt => self.start(),
+        }
     }
 
     fn show(&self) -> Result<u8, Error> {
         for event in &self.preface {
-            if let Event::Warning { message } = event {
-                crate::cli::warn(message);
+            if let Some(message) = warning_text(event) {
+                crate::cli::warn(&message);
             }
         }
-        dry_run::dry_run(&self.spec, &self.selection, &self.plan.settings)
+        dry_run::dry_run(&self.spec, &self.selection, &self.plan.spec.settings)
     }
 }
 
@@ -130,7 +126,8 @@ fn startup_events(spec: &RunSpec, loaded: &LoadedSettings) -> Vec<Event<'static>
         events.push(warning(message.to_owned()));
     }
     events.extend(spec.missing_signal_warning.clone().map(warning));
-    if spec.command == Defaults::RUN.command && spec.guardrails.is_empty() && spec.tasks.is_none() {
+    if spec.command == LoopCommand::Run.name() && spec.guardrails.is_empty() && spec.tasks.is_none()
+    {
         let message =
             "no checks: the agent's word is all there is. Add one with --check \"make test\"";
         events.push(warning(message.to_owned()));

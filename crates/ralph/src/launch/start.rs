@@ -1,11 +1,9 @@
 //! Starts the driver: takes the locks, opens the run's files and runs the loop.
 
-use std::ffi::OsString;
-
 use ralph_driver::driver;
 use ralph_driver::resume;
-use ralph_driver::run_spec::{PromptSource, RunSpec, Variables};
-use ralph_driver::session::{self, Retention, RunSession, SessionOptions, StartDetails};
+use ralph_driver::run_spec::RunSpec;
+use ralph_driver::session::{self, Retention, RunSession, SessionOptions};
 use ralph_events::error::Error;
 use ralph_events::event::Event;
 use ralph_git::head_log::LogPosition;
@@ -14,8 +12,8 @@ use ralph_sandbox::selection::Selection;
 use ralph_store::active_marker::ActiveMarker;
 use ralph_store::home;
 use ralph_store::lock::{Holder, Lock};
-use ralph_store::start_record::StartRecord;
 
+use super::LoopCommand;
 use super::active_marker;
 use super::named_run::NameReservation;
 use super::plan::megabytes;
@@ -34,7 +32,7 @@ struct Prepared {
 
 impl CheckedRun<'_> {
     pub(super) fn start(mut self) -> Result<u8, Error> {
-        let name = if self.worker.is_some() { None } else { NameReservation::new(&self)? };
+        let name = if self.named.is_some() { None } else { NameReservation::new(&self.plan)? };
         let mut session = self.open_session()?;
         let prepared = match self.prepare(&mut session, name) {
             Ok(prepared) => prepared,
@@ -52,48 +50,23 @@ impl CheckedRun<'_> {
     }
 
     fn open_session(&self) -> Result<RunSession, Error> {
-        let CheckedRun { plan, spec, worker, .. } = self;
-        let shared = worker.is_some();
-        // Workers store this in their launch record.
-        let started = if shared { None } else { Some(self.start_details()?) };
-        let resumed = plan.args.resume.as_ref();
+        let CheckedRun { plan, spec, .. } = self;
+        let shared = plan.spec.command == LoopCommand::Spawn;
+        let resumed = plan.resume.as_ref();
         let options = SessionOptions {
             command: spec.command,
             retention: self.retention(),
             shared,
-            resume: plan.resumed_run(worker.as_ref()),
+            resume: resumed.map(|resume| resume.id.as_str()),
             known_journal_bytes: resumed.map(|resume| resume.state.journal_size),
-            started: started.as_ref(),
+            spec: &plan.spec.to_json()?,
         };
         RunSession::open(plan.project, options)
     }
 
     fn retention(&self) -> Retention {
-        let runs = &self.plan.settings.settings.runs;
+        let runs = &self.plan.settings().runs;
         Retention { runs: runs.keep as usize, raw_bytes: megabytes(runs.max_raw_megabytes) }
-    }
-
-    /// For `ralph resume`.
-    fn start_details(&self) -> Result<StartDetails, Error> {
-        let CheckedRun { plan, spec, .. } = self;
-        let settings = serde_json::to_value(&plan.settings.settings)
-            .map_err(|err| Error::failed(format!("cannot keep the settings: {err}")))?;
-        let prompt = match &spec.prompt {
-            PromptSource::Text(prompt) => Some(prompt.clone()),
-            PromptSource::File(_)
-            | PromptSource::FileOrDefault { .. }
-            | PromptSource::BuiltIn { .. }
-            | PromptSource::TaskList(_) => None,
-        };
-        let directory = std::env::current_dir().unwrap_or_else(|_| plan.project.root().to_owned());
-        let variables = spec.variables.as_ref().and_then(Variables::template_values).cloned();
-        let args = match &plan.args.window {
-            // This process has the command of the window.
-            Some(worker) => worker.launch()?.args.into_iter().map(OsString::from).collect(),
-            None => std::env::args_os().collect::<Vec<_>>(),
-        };
-        let record = StartRecord::new(args, directory, prompt, variables);
-        Ok(StartDetails { note: record, settings })
     }
 
     fn prepare(
@@ -109,7 +82,7 @@ impl CheckedRun<'_> {
         let written = session.world.journal_size();
         self.spec.journal_bytes = self.spec.journal_bytes.saturating_sub(written);
         let list_lock = lock_task_list(&self.spec)?;
-        events.extend(self.plan.recovery.take_warnings().into_iter().map(warning));
+        events.append(&mut self.plan.recovery.take_events());
         events.append(&mut self.preface);
         let marker = active_marker::create_marker(self.plan.project, &self.spec, mode)
             .unwrap_or_else(|message| {
@@ -137,7 +110,7 @@ impl CheckedRun<'_> {
         let unrecorded = crate::project_dir::record_project(self.plan.project, &writable);
         events.extend(unrecorded.map(warning));
         if let Some(sandbox) = sandbox {
-            let guardrails = self.plan.settings.settings.sandbox.guardrails;
+            let guardrails = self.plan.settings().sandbox.guardrails;
             session.world.set_sandbox(sandbox, guardrails);
         }
         mode
@@ -149,16 +122,16 @@ impl CheckedRun<'_> {
         name: Option<NameReservation>,
         events: &mut Vec<Event<'static>>,
     ) -> Result<Vec<Box<dyn Reporter>>, Error> {
-        let args = self.plan.args;
-        let style = style(args, &self.plan.settings.settings);
-        let is_in_window = self.worker.is_some() || args.window.is_some();
-        let named = match (self.worker.take(), name) {
-            (Some((worker, _)), _) => Some(Ok(worker)),
-            (None, Some(name)) => Some(name.claim(session.world.run_dir(), &self.spec)),
-            (None, None) => None,
-        };
-        let attached = named.map(|named| named?.attach(session, args.output, style.clone()));
-        let mut reporters = match attached.transpose() {
+        let output = self.plan.view.output;
+        let style = style(self.plan.view, self.plan.settings());
+        let is_in_window = self.named.is_some() || self.plan.window.is_some();
+        let named = self.named.take().map(Ok);
+        let claim = |name: NameReservation| name.claim(session.world.run_dir(), &self.spec);
+        let named = named.or_else(|| name.map(claim)).transpose();
+        let attached = named.and_then(|named| {
+            named.map(|named| named.attach(session, output, style.clone())).transpose()
+        });
+        let mut reporters = match attached {
             Ok(Some(reporters)) => reporters,
             Err(err) if is_in_window => {
                 return Err(Error::failed(format!("cannot listen for requests: {err}")));
@@ -167,10 +140,10 @@ impl CheckedRun<'_> {
                 let why = without_name.err();
                 let message = why.map(|err| format!("other processes cannot find this run: {err}"));
                 events.extend(message.map(warning));
-                vec![reporter(args.output, style, Backpressure::DropWhenSlow)]
+                vec![reporter(output, style, Backpressure::DropWhenSlow)]
             }
         };
-        if self.plan.defaults.session_log {
+        if self.plan.spec.defaults().session_log {
             let (project, keep) = (self.plan.project, self.retention());
             let (log, note) = reporters::session_log(project, keep, session.world.run_dir())?;
             reporters.push(log);
