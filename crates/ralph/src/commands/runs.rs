@@ -135,7 +135,7 @@ pub(super) fn locate_run(
         let living = workers.as_ref().ok().and_then(|it| it.find_by_run(wanted).ok()?);
         match living.and_then(|worker| worker.run()) {
             Some(run) => Ok(run),
-            None => find_run_anywhere(wanted)?.ok_or(err),
+            None => find_run_anywhere(wanted)?.filter(|(_, run)| run.has_started()).ok_or(err),
         }
     })
 }
