@@ -1,5 +1,7 @@
 //! The stop hook in a loop.
 
+use ralph_store::project::Project as StoredProject;
+use ralph_tasks::ledger_store::LedgerPaths;
 use serde_json::{Value, json};
 
 use crate::support::{Output, Project};
@@ -209,8 +211,9 @@ fn stop_hook_reports_dropped_story() {
     });
     let tasks = project.path().join("ralph/tasks.json");
     let home = project.home().join(".ralph");
-    let remembered = ralph_tasks::ledger_store::ledger_dir(&home, project.path(), &tasks);
-    std::fs::create_dir_all(&remembered).expect("a directory");
+    let ledgers = LedgerPaths::new(&StoredProject::new(project.path(), &home), &tasks);
+    let remembered = ledgers.dir();
+    std::fs::create_dir_all(remembered).expect("a directory");
     std::fs::write(remembered.join(format!("{RUN}.json")), ledger.to_string()).expect("a file");
     project.write(".ralph-active", "{}");
     let stop = |run: &str| {

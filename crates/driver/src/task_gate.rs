@@ -45,7 +45,6 @@ pub(super) struct TaskGate {
 struct LedgerFile {
     /// In `$RALPH_HOME`; `None` if it is missing or not writable.
     home: Option<PathBuf>,
-    in_run: PathBuf,
     saved: Option<Ledger>,
 }
 
@@ -59,8 +58,7 @@ pub(super) struct GateReview {
 impl TaskGate {
     pub(super) fn new(spec: &TasksSpec, run: &RunSpec) -> TaskGate {
         let home = spec.snapshots.as_ref().map(|dir| ledger_store::path(dir, &run.run_id));
-        let in_run = ledger_store::run_ledger_path(&run.ralph_dir.join("runs").join(&run.run_id));
-        let snapshot = LedgerFile { home, in_run, saved: None };
+        let snapshot = LedgerFile { home, saved: None };
         TaskGate {
             path: spec.path.clone(),
             name: spec.name.clone(),
@@ -196,11 +194,9 @@ impl TaskGate {
             return None;
         }
         self.snapshot.saved = Some(self.ledger.clone());
-        let (list, name) = (self.path.to_string_lossy(), (&*self.name).into());
-        let file = ledger_store::LedgerFileContent { list, name, ledger: &self.ledger };
+        let list = self.path.to_string_lossy();
+        let file = ledger_store::LedgerFileContent { list, ledger: &self.ledger };
         let bytes = serde_json::to_vec_pretty(&file).ok()?;
-        // A copy for a moved project, or a home that is full or new.
-        let _ = world.save(&self.snapshot.in_run, &bytes);
         let path = self.snapshot.home.as_ref()?;
         let err = world.save(path, &bytes).err()?;
         let message = format!(

@@ -1,6 +1,4 @@
-//! Ledger files. Each run saves its ledger twice: in
-//! `$RALPH_HOME/projects/<project>/tasks/<list>/<run>.json`, where no agent can write, and in its
-//! run directory, which moves with the project and survives a full or new `$RALPH_HOME`.
+//! Ledger files: `$RALPH_HOME/projects/<project>/tasks/<list>/<run>.json`, where no agent can write.
 
 use std::borrow::Cow;
 use std::io;
@@ -13,18 +11,15 @@ use crate::ledger::Ledger;
 use ralph_store::naming;
 use ralph_store::private_files;
 use ralph_store::project::Project;
-use ralph_store::project_record::{ProjectHome, fnv64};
+use ralph_store::project_record::fnv64;
 use ralph_store::runs::{self, is_id};
 use ralph_store::safe_fs;
 use ralph_store::save::save_atomically;
 
-const RUN_LEDGER_FILE: &str = "ledger.json";
-
 #[derive(Debug, Serialize)]
 pub struct LedgerFileContent<'a> {
+    /// For people.
     pub list: Cow<'a, str>,
-    /// Relative to the project's root, so it holds after a move.
-    pub name: Cow<'a, str>,
     #[serde(flatten)]
     pub ledger: &'a Ledger,
 }
@@ -32,112 +27,80 @@ pub struct LedgerFileContent<'a> {
 #[derive(Debug, Clone)]
 pub struct LedgerPaths {
     /// New ledgers go into the first.
-    home: Vec<PathBuf>,
-    project: Project,
+    dirs: Vec<PathBuf>,
     list: PathBuf,
 }
 
 impl LedgerPaths {
-    pub fn new(home: Option<&Path>, project: &Project, list: &Path) -> LedgerPaths {
-        let home = home.map_or_else(Vec::new, |home| ledger_dirs(home, project.root(), list));
-        LedgerPaths { home, project: project.clone(), list: list.to_owned() }
+    pub fn new(project: &Project, list: &Path) -> LedgerPaths {
+        let (real, in_real_parent) = (real_path(list), canonicalize_parent(list));
+        // A part of the path may have become a link since.
+        let lists = [&*real, &*in_real_parent, list];
+        let old = lists.map(|list| ledger_dir_0_1(project.ralph_home(), project.root(), list));
+        let mut dirs = lists.map(|list| ledger_dir(project, list)).to_vec();
+        dirs.extend(old);
+        dirs.dedup();
+        LedgerPaths { dirs, list: list.to_owned() }
     }
 
-    pub fn ledger_dir(&self) -> Option<&Path> {
-        self.home.first().map(PathBuf::as_path)
+    pub fn dir(&self) -> &Path {
+        &self.dirs[0]
     }
 
     pub fn read(&self, run: &str) -> io::Result<Ledger> {
-        let home = self.home.iter().map(|directory| path(directory, run));
-        let mut paths = home.chain([run_ledger_path(&self.project.runs_dir().join(run))]);
+        let mut paths = self.dirs.iter().map(|directory| path(directory, run));
         let path = paths.find(|path| path.exists()).ok_or(io::ErrorKind::NotFound)?;
         Ok(serde_json::from_value(read_value(&path)?)?)
     }
 
-    /// Loads the last ledger. A copy in a run directory may be an agent's work, so it adds to the
-    /// one in `$RALPH_HOME` but does not replace it. Skips and reports unreadable files.
+    /// Skips and reports unreadable files.
     pub fn load_last(&self) -> LastLedger {
         let mut unreadable = Vec::new();
-        let home = first_readable(self.home_files(), &mut unreadable);
-        let newer_than = home.as_ref().map(|(run, _)| run.as_str());
-        let in_runs = first_readable(self.run_files(newer_than), &mut unreadable);
-        let last = match (home, in_runs) {
-            (Some((_, Some(known))), Some((run, Some(ledger)))) => {
-                LastRun::Run(run, Box::new(ledger.merged_with(&known)))
+        let last = self.files().into_iter().find_map(|(run, path)| match read_ledger(&path) {
+            Ok(Some(ledger)) => Some(LastRun::Run(run, Box::new(ledger))),
+            Ok(None) => Some(LastRun::Reset),
+            Err(err) => {
+                unreadable.push(format!("{}: {err}", path.display()));
+                None
             }
-            (Some((run, Some(ledger))), _) | (_, Some((run, Some(ledger)))) => {
-                LastRun::Run(run, Box::new(ledger))
-            }
-            (Some((_, None)), None) | (_, Some((_, None))) => LastRun::Reset,
-            (None, None) => LastRun::Unknown,
-        };
-        LastLedger { last, unreadable }
+        });
+        LastLedger { last: last.unwrap_or(LastRun::Unknown), unreadable }
     }
 
     pub fn newest_file(&self) -> Option<PathBuf> {
-        let mut files: Vec<_> = self.home_files().into_iter().chain(self.run_files(None)).collect();
-        files.sort_by(|a, b| b.0.cmp(&a.0));
-        let holds_ledger = |path: &Path| matches!(read_ledger(path), Ok(Some(_)));
-        files.into_iter().map(|(_, path)| path).find(|path| holds_ledger(path))
+        let holds_ledger = |path: &PathBuf| matches!(read_ledger(path), Ok(Some(_)));
+        self.files().into_iter().map(|(_, path)| path).find(holds_ledger)
     }
 
     /// Newest first, by run.
-    fn home_files(&self) -> Vec<(String, PathBuf)> {
+    fn files(&self) -> Vec<(String, PathBuf)> {
         let stem = |path: PathBuf| {
             let run = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             (run, path)
         };
-        let mut all: Vec<_> = self.home.iter().flat_map(|dir| files(dir)).map(stem).collect();
+        let mut all: Vec<_> = self.dirs.iter().flat_map(|dir| files(dir)).map(stem).collect();
         all.sort_by(|a, b| b.0.cmp(&a.0));
         all
     }
 
-    /// Newest first.
-    fn run_files(&self, newer_than: Option<&str>) -> Vec<(String, PathBuf)> {
-        let root = self.project.root();
-        let is_of_list = |path: &Path| match read_value(path) {
-            Ok(value) => {
-                let name = value.get("name").and_then(|name| name.as_str());
-                name.is_some_and(|name| real_path(&root.join(name)) == real_path(&self.list))
-            }
-            // Possibly of this list; the caller reports that it is unreadable.
-            Err(_) => true,
-        };
-        let runs = runs::list(&self.project.runs_dir()).unwrap_or_default();
-        let newer =
-            runs.into_iter().rev().take_while(|run| newer_than.is_none_or(|id| *run.id > *id));
-        let ledgers = newer.map(|run| (run.id, run_ledger_path(&run.path)));
-        ledgers.filter(|(_, path)| path.is_file() && is_of_list(path)).collect()
-    }
-
-    /// Relative to the project's root, so it holds after a move.
-    fn list_name(&self) -> Cow<'_, str> {
-        self.list.strip_prefix(self.project.root()).unwrap_or(&self.list).to_string_lossy()
-    }
-
     /// Saves a list that the user accepted, without a run.
     pub fn accept(&self, ledger: &Ledger) -> io::Result<()> {
-        let directory = self.ledger_dir().ok_or(io::ErrorKind::NotFound)?;
-        let (list, name) = (self.list.to_string_lossy(), self.list_name());
-        std::fs::create_dir_all(directory)?;
-        let content = serde_json::to_vec(&LedgerFileContent { list, name, ledger })?;
-        save_atomically(&new_path(directory), &content)
+        let list = self.list.to_string_lossy();
+        std::fs::create_dir_all(self.dir())?;
+        let content = serde_json::to_vec(&LedgerFileContent { list, ledger })?;
+        save_atomically(&new_path(self.dir()), &content)
     }
 
-    /// Starts a new list: earlier ledgers no longer apply, but stay in `$RALPH_HOME`. Errors name
-    /// the file.
+    /// Starts a new list: earlier ledgers no longer apply, but stay. Errors name the directory.
     pub fn reset(&self) -> io::Result<()> {
-        let named = |path: &Path, err: io::Error| {
-            io::Error::new(err.kind(), format!("{}: {err}", path.display()))
-        };
-        for (nth, directory) in self.home.iter().enumerate() {
-            if nth == 0 || !files(directory).is_empty() {
-                mark_reset(directory).map_err(|err| named(directory, err))?;
+        for dir in &self.dirs {
+            if *dir == self.dir() || !files(dir).is_empty() {
+                mark_reset(dir).map_err(|err| {
+                    io::Error::new(err.kind(), format!("{}: {err}", dir.display()))
+                })?;
             }
         }
-        let Some((_, path)) = self.run_files(None).into_iter().next() else { return Ok(()) };
-        let marker = serde_json::json!({"name": self.list_name(), "reset": true});
-        save_atomically(&path, marker.to_string().as_bytes()).map_err(|err| named(&path, err))
+        Ok(())
     }
 }
 
@@ -155,27 +118,10 @@ pub enum LastRun {
     Unknown,
 }
 
-pub fn run_ledger_path(run_dir: &Path) -> PathBuf {
-    run_dir.join(RUN_LEDGER_FILE)
-}
-
-/// The ledger is `None` for a reset marker.
-fn first_readable(
-    files: Vec<(String, PathBuf)>,
-    unreadable: &mut Vec<String>,
-) -> Option<(String, Option<Ledger>)> {
-    files.into_iter().find_map(|(run, path)| match read_ledger(&path) {
-        Ok(ledger) => Some((run, ledger)),
-        Err(err) => {
-            unreadable.push(format!("{}: {err}", path.display()));
-            None
-        }
-    })
-}
-
+/// `None` for a reset marker.
 fn read_ledger(path: &Path) -> io::Result<Option<Ledger>> {
     let value = read_value(path)?;
-    if value.is_null() || value.get("reset").is_some() {
+    if value.is_null() {
         return Ok(None);
     }
     Ok(Some(serde_json::from_value(value)?))
@@ -187,11 +133,11 @@ fn read_value(path: &Path) -> io::Result<serde_json::Value> {
     Ok(serde_json::from_slice(&bytes)?)
 }
 
-/// The directory for a list's ledgers. Hashes the list's path without links, because project names
-/// are not unique.
-pub fn ledger_dir(home: &Path, root: &Path, list: &Path) -> PathBuf {
-    let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
-    named_ledger_dir(home, &root, &real_path(list))
+/// Named by the list's path in the project, which a move does not change.
+fn ledger_dir(project: &Project, list: &Path) -> PathBuf {
+    let name = list.strip_prefix(project.root()).unwrap_or(list);
+    let hash = fnv64(name.as_os_str().as_encoded_bytes());
+    project.state_dir().join("tasks").join(format!("{hash:016x}"))
 }
 
 /// The directory to lock while a list is worked on. Its own directory is locked for each edit, by
@@ -199,25 +145,6 @@ pub fn ledger_dir(home: &Path, root: &Path, list: &Path) -> PathBuf {
 pub fn lock_directory(home: &Path, list: &Path) -> PathBuf {
     let list = real_path(list);
     home.join("in-use").join(format!("{:016x}", fnv64(list.as_os_str().as_encoded_bytes())))
-}
-
-/// The directory for new ledgers first. A path may have become a link since.
-fn ledger_dirs(home: &Path, root: &Path, list: &Path) -> Vec<PathBuf> {
-    let real_root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
-    let (real_list, in_real_parent) = (real_path(list), canonicalize_parent(list));
-    let mut dirs = Vec::new();
-    // Version 0.1 used other directories.
-    for named in [named_ledger_dir, named_ledger_dir_0_1] {
-        for (root, list) in
-            [(&*real_root, &*real_list), (&real_root, &in_real_parent), (root, list)]
-        {
-            let dir = named(home, root, list);
-            if !dirs.contains(&dir) {
-                dirs.push(dir);
-            }
-        }
-    }
-    dirs
 }
 
 /// Resolves links as far as the path exists.
@@ -231,27 +158,11 @@ fn canonicalize_parent(path: &Path) -> PathBuf {
     parent.zip(path.file_name()).map_or_else(|| path.to_owned(), |(parent, name)| parent.join(name))
 }
 
-fn named_ledger_dir(home: &Path, root: &Path, list: &Path) -> PathBuf {
-    let hash = fnv64(list.as_os_str().as_encoded_bytes());
-    ProjectHome::new(home, root).dir().join("tasks").join(format!("{hash:016x}"))
-}
-
-fn named_ledger_dir_0_1(home: &Path, root: &Path, list: &Path) -> PathBuf {
+/// Where version 0.1 stored them.
+fn ledger_dir_0_1(home: &Path, root: &Path, list: &Path) -> PathBuf {
     let name = root.file_name().map_or_else(String::new, |name| name.to_string_lossy().into());
     let path = list.as_os_str().as_encoded_bytes();
     home.join("tasks").join(format!("{}-{:016x}", naming::label(&name), fnv64(path)))
-}
-
-pub fn unwritable_reason(directory: &Path) -> Option<io::Error> {
-    let existing = directory.ancestors().find(|above| above.symlink_metadata().is_ok())?;
-    let flags = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
-    let with_path =
-        |err: io::Error| io::Error::new(err.kind(), format!("{}: {err}", existing.display()));
-    match existing.metadata() {
-        Ok(meta) if !meta.is_dir() => Some(with_path(io::ErrorKind::NotADirectory.into())),
-        Ok(_) => rustix::fs::access(existing, flags).err().map(|err| with_path(err.into())),
-        Err(err) => Some(with_path(err)),
-    }
 }
 
 pub fn path(directory: &Path, run: &str) -> PathBuf {
@@ -325,10 +236,12 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let list = Path::new("/p/it's mine/ralph/tasks.json");
         let project = Project::new(Path::new("/p/it's mine"), home.path());
-        let paths = LedgerPaths::new(Some(home.path()), &project, list);
-        let dir = paths.ledger_dir().unwrap().to_owned();
+        let paths = LedgerPaths::new(&project, list);
+        let dir = paths.dir().to_owned();
         assert!(dir.starts_with(home.path().join("projects")));
-        assert_ne!(dir, ledger_dir(home.path(), Path::new("/q/it's mine"), Path::new("/q/x")));
+        let other = Project::new(Path::new("/q/it's mine"), home.path());
+        assert_ne!(dir, LedgerPaths::new(&other, &other.root().join("ralph/tasks.json")).dir());
+        assert_ne!(dir, LedgerPaths::new(&project, &project.root().join("x/tasks.json")).dir());
         assert!(matches!(paths.load_last().last, LastRun::Unknown));
         paths.reset().unwrap();
         assert!(matches!(paths.load_last().last, LastRun::Reset), "also where nothing was known");
@@ -339,8 +252,7 @@ mod tests {
         );
         std::fs::create_dir_all(&dir).unwrap();
         let run = "20261113-202752-0a1b";
-        let name = "ralph/tasks.json".into();
-        let file = LedgerFileContent { list: list.to_string_lossy(), name, ledger: &ledger };
+        let file = LedgerFileContent { list: list.to_string_lossy(), ledger: &ledger };
         let file = serde_json::to_vec(&file).unwrap();
         std::fs::write(dir.join(format!("{run}.json")), &file).unwrap();
         assert!(String::from_utf8(file).unwrap().contains("/p/it's mine/ralph/tasks.json"));
@@ -351,48 +263,5 @@ mod tests {
         let loaded = paths.load_last();
         assert!(matches!(loaded.last, LastRun::Reset), "the older one counts");
         assert!(loaded.unreadable[0].contains("20991113"), "{loaded:?}");
-    }
-
-    #[test]
-    fn ledger_in_run_directory_is_used_if_home_has_none() {
-        let temp = tempfile::tempdir().unwrap();
-        let (home, root) = (temp.path().join("home"), temp.path().join("project"));
-        let project = Project::new(&root, &home);
-        let text = br#"{"project": "", "branchName": "", "description": "", "userStories": []}"#;
-        let ledger = Ledger::new(&parse(text).unwrap());
-        let list = root.join("ralph/tasks.json");
-        std::fs::create_dir_all(list.parent().unwrap()).unwrap();
-        std::fs::write(&list, text).unwrap();
-        let save = |path: PathBuf, name: &str| {
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            let file =
-                LedgerFileContent { list: "/elsewhere".into(), name: name.into(), ledger: &ledger };
-            std::fs::write(path, serde_json::to_vec(&file).unwrap()).unwrap();
-        };
-        let [first, second, third] =
-            ["0a1b", "0a1c", "0a1d"].map(|end| format!("20261113-202752-{end}"));
-        let run_dir = |run: &str| project.runs_dir().join(run);
-        let paths = LedgerPaths::new(Some(&home), &project, &list);
-        let last = || match paths.load_last().last {
-            LastRun::Run(run, _) => Some(run),
-            LastRun::Reset | LastRun::Unknown => None,
-        };
-        save(path(paths.ledger_dir().unwrap(), &first), "ralph/tasks.json");
-        save(run_ledger_path(&run_dir(&first)), "ralph/tasks.json");
-        assert_eq!(paths.newest_file(), Some(path(paths.ledger_dir().unwrap(), &first)));
-        save(run_ledger_path(&run_dir(&second)), "ralph/tasks.json");
-        save(run_ledger_path(&run_dir(&third)), "other/tasks.json");
-        assert_eq!(last(), Some(second.clone()), "a full home has none of the second run");
-        let fresh = LedgerPaths::new(None, &project, &list);
-        assert_eq!(fresh.newest_file(), Some(run_ledger_path(&run_dir(&second))));
-        fresh.reset().unwrap();
-        assert!(matches!(fresh.load_last().last, LastRun::Reset));
-        assert_eq!(last(), Some(first.clone()), "a marker in the project does not reset the home");
-        let other = LedgerPaths::new(None, &project, &root.join("other/tasks.json"));
-        assert!(matches!(other.load_last().last, LastRun::Run(run, _) if run == third));
-        std::fs::write(run_ledger_path(&run_dir(&second)), "{").unwrap();
-        let loaded = fresh.load_last();
-        assert!(loaded.unreadable[0].contains(&second), "{loaded:?}");
-        assert!(matches!(loaded.last, LastRun::Run(run, _) if run == first));
     }
 }

@@ -52,8 +52,8 @@ fn ledger(
     context: &HookContext<'_>,
 ) -> Option<Ledger> {
     let home = ralph_home(context.variable).filter(|_| runs::is_id(run))?;
-    let project = Project::new(project, &home);
-    LedgerPaths::new(Some(&home), &project, &documents.path(TASKS)).read(run).ok()
+    let project = Project::new(&project.canonicalize().ok()?, &home);
+    LedgerPaths::new(&project, &documents.path(TASKS)).read(run).ok()
 }
 
 fn task_list_objection(
