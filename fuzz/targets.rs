@@ -395,7 +395,7 @@ pub fn journal_reader(data: &[u8]) {
 
     let mut state = RunState::default();
     entries.iter().for_each(|entry| state.apply(entry));
-    state.resume_point();
+    drop(state.clone().closed());
     let facts = Summary::of(&state, None);
     serde_json::to_vec(&facts).unwrap();
     let zone = jiff::tz::TimeZone::UTC;

@@ -576,10 +576,10 @@ fn key_cell(profile: &AgentProfile) -> String {
         MODEL_SERVICE_PREFIXES => "all model services".to_owned(),
         own => prefix_list(own),
     };
-    if let Some(keys) = &profile.configured_keys {
+    if let Some(keys) = &profile.extras.configured_keys {
         cell.push_str(&format!("; those named in `{}/{}`", keys.dir.path, keys.file));
     }
-    for cloud in profile.cloud_keys {
+    for cloud in profile.extras.cloud_keys {
         cell.push_str(&format!("; with `{}`: {}", cloud.switch, prefix_list(cloud.prefixes)));
     }
     cell

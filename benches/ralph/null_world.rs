@@ -10,7 +10,6 @@ use ralph_driver::world::{
     Started, Uncommitted,
 };
 use ralph_engine::machine::Now;
-use ralph_events::event::Entry;
 use ralph_events::run_state::RunState;
 use ralph_git::branch::DetachedReason;
 use ralph_git::head_log::NewCommits;
@@ -133,8 +132,6 @@ impl Journal for NullWorld {
     }
 
     fn sync(&mut self) {}
-
-    fn replay(&mut self, _take: &mut dyn FnMut(&Entry<'static>)) {}
 
     fn run_state(&mut self) -> RunState {
         RunState::default()

@@ -238,7 +238,7 @@ fn driven(claude: &Path, bytes: u64, reporters: Vec<Box<dyn Reporter>>) -> io::R
         notify: None,
         display_filter: None,
         completion_is_final: false,
-        progress: None,
+        resumed: None,
         journal_bytes: u64::MAX,
     };
     let finish = driver::run(&spec, &mut NullWorld::new()?, reporters, &[]);
@@ -272,6 +272,8 @@ fn rules() -> Rules {
         stall: StallRule::default(),
         term_pauses: false,
         max_refusals: Rules::MAX_REFUSALS,
+        check_done_ms: Some(Rules::CHECK_DONE_MS),
+        notify: false,
     }
 }
 

@@ -1,7 +1,5 @@
 //! The stop hook in a loop.
 
-use ralph_store::project::Project as StoredProject;
-use ralph_tasks::ledger_store::LedgerPaths;
 use serde_json::{Value, json};
 
 use crate::support::{Output, Project};
@@ -211,8 +209,10 @@ fn stop_hook_reports_dropped_story() {
     });
     let tasks = project.path().join("ralph/tasks.json");
     let home = project.home().join(".ralph");
-    let ledgers = LedgerPaths::new(&StoredProject::new(project.path(), &home), &tasks);
-    let remembered = ledgers.dir();
+    let root = project.path().canonicalize().expect("a project");
+    let store = ralph_store::project::Project::new(&root, &home);
+    let paths = ralph_tasks::ledger_store::LedgerPaths::new(&store, &tasks);
+    let remembered = paths.dir();
     std::fs::create_dir_all(remembered).expect("a directory");
     std::fs::write(remembered.join(format!("{RUN}.json")), ledger.to_string()).expect("a file");
     project.write(".ralph-active", "{}");

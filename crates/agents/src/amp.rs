@@ -3,12 +3,13 @@
 //! Written from its documentation: amp talks only to its own server, so nothing could be recorded.
 
 use super::messages::{StreamJsonDialect, StreamJsonParser};
-use super::structured::StructuredReader;
-use super::text::{LastOutput, PlainReader};
+use super::structured::stream_or_text;
+use super::text::LastOutput;
 use super::{
     Adapter, AgentInvocation, AgentRequest, OutputReader, PromptVia, failure, has_option, messages,
+    start_failure,
 };
-use crate::profile::{AgentHome, AgentProfile, FileExposure, HomeDir, Recording};
+use crate::profile::{AgentExtras, AgentHome, AgentProfile, FileExposure, HomeDir, Recording};
 use ralph_events::event::{Failure, FailureKind};
 use ralph_events::text::first_line;
 
@@ -25,14 +26,9 @@ static PROFILE: AgentProfile = AgentProfile {
     cost: Some("if it tells"),
     cost_is_verified: false,
     limit_end: None,
-    streams_text: false,
-    sandboxes_itself: false,
-    stop_hook: false,
     interactive_autonomous_flags: &["--dangerously-allow-all"],
     hosts: &["ampcode.com"],
     key_prefixes: &["AMP_"],
-    cloud_keys: &[],
-    configured_keys: None,
     homes: &[AgentHome {
         dir: HomeDir::HOME,
         entries: &[
@@ -40,6 +36,7 @@ static PROFILE: AgentProfile = AgentProfile {
             (".config/amp", FileExposure::Config),
         ],
     }],
+    extras: AgentExtras::NONE,
 };
 
 impl Adapter for Amp {
@@ -74,17 +71,12 @@ impl Adapter for Amp {
     }
 
     fn reader(&self, structured: bool) -> Box<dyn OutputReader> {
-        if structured {
-            Box::new(StructuredReader::new(StreamJsonParser::new(&DIALECT)))
-        } else {
-            Box::new(PlainReader::new(explain))
-        }
+        stream_or_text(structured, StreamJsonParser::new(&DIALECT), explain_failure)
     }
 }
 
 static DIALECT: StreamJsonDialect = StreamJsonDialect {
     echoes_prompt: true,
-    explain_failure: explain,
     api_error: None,
     denial: None,
     remedy: None,
@@ -92,7 +84,7 @@ static DIALECT: StreamJsonDialect = StreamJsonDialect {
     input_includes_cache: false,
 };
 
-fn explain(output: &LastOutput<'_>) -> Option<Failure> {
+fn explain_failure(output: &LastOutput<'_>) -> Option<Failure> {
     if output.stdout.contains("No API key found") || output.stderr.contains("No API key found") {
         return Some(failure(
             FailureKind::Credentials,
@@ -101,12 +93,7 @@ fn explain(output: &LastOutput<'_>) -> Option<Failure> {
     }
     let message = first_line(output.stderr)?;
     if message.starts_with("error: ") || message.starts_with("Error: unknown option") {
-        return Some(failure(
-            FailureKind::Usage,
-            format!(
-                "amp would not start: {message} (see \"agent\": {{\"flags\"}} in the settings, and amp --help)"
-            ),
-        ));
+        return Some(start_failure("amp", message, "amp --help"));
     }
     messages::failure_by_message(message)
 }

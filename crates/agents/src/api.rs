@@ -13,6 +13,12 @@ pub(super) fn classify_failure(status: u64, message: &str) -> Failure {
     classify_failure_at(status, message, None)
 }
 
+/// Classifies a message without a status. `None` if it is of no known kind.
+pub(super) fn known_failure(message: &str) -> Option<Failure> {
+    let failure = classify_failure(0, message);
+    (failure.kind != FailureKind::Other).then_some(failure)
+}
+
 /// Counts "in 40 seconds" from `reported_at`.
 pub(super) fn classify_failure_at(
     status: u64,

@@ -1,17 +1,20 @@
 //! Claude Code: `claude -p --output-format stream-json`.
 
+use std::ffi::OsString;
 use std::path::Path;
 
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use super::messages::{StreamJsonDialect, StreamJsonParser};
-use super::structured::StructuredReader;
-use super::text::{LastOutput, PlainReader};
+use super::structured::stream_or_text;
+use super::text::LastOutput;
 use super::{
     Adapter, AgentInvocation, AgentRequest, HookFileAccess, OutputReader, PromptVia, failure,
-    has_option, messages,
+    has_option, messages, start_failure,
 };
-use crate::profile::{AgentHome, AgentProfile, CloudKeys, FileExposure, HomeDir, Recording};
+use crate::profile::{
+    AgentExtras, AgentHome, AgentProfile, CloudKeys, FileExposure, HomeDir, Recording,
+};
 use ralph_events::event::{Failure, FailureKind};
 use ralph_events::text::first_line;
 
@@ -26,17 +29,9 @@ static PROFILE: AgentProfile = AgentProfile {
     cost: Some("at the end"),
     cost_is_verified: true,
     limit_end: Some("yes"),
-    streams_text: false,
-    sandboxes_itself: false,
-    stop_hook: true,
     interactive_autonomous_flags: &["--dangerously-skip-permissions"],
     hosts: &["api.anthropic.com", "console.anthropic.com", "platform.claude.com"],
     key_prefixes: &["ANTHROPIC_", "CLAUDE_"],
-    cloud_keys: &[
-        CloudKeys { switch: "CLAUDE_CODE_USE_BEDROCK", prefixes: &["AWS_"] },
-        CloudKeys { switch: "CLAUDE_CODE_USE_VERTEX", prefixes: &["GOOGLE_", "CLOUDSDK_"] },
-    ],
-    configured_keys: None,
     homes: &[
         AgentHome {
             dir: HomeDir { moved_by: Some("CLAUDE_CONFIG_DIR"), path: ".claude" },
@@ -63,6 +58,16 @@ static PROFILE: AgentProfile = AgentProfile {
             ],
         },
     ],
+    extras: AgentExtras {
+        stop_hook: true,
+        cloud_keys: &[
+            CloudKeys { switch: "CLAUDE_CODE_USE_BEDROCK", prefixes: &["AWS_"] },
+            CloudKeys { switch: "CLAUDE_CODE_USE_VERTEX", prefixes: &["GOOGLE_", "CLOUDSDK_"] },
+        ],
+        root_switch: Some("IS_SANDBOX"),
+        docker_agent: Some("claude"),
+        ..AgentExtras::NONE
+    },
 };
 
 impl Adapter for Claude {
@@ -97,11 +102,17 @@ impl Adapter for Claude {
     }
 
     fn reader(&self, structured: bool) -> Box<dyn OutputReader> {
-        if structured {
-            Box::new(StructuredReader::new(StreamJsonParser::new(&DIALECT)))
-        } else {
-            Box::new(PlainReader::new(explain))
+        stream_or_text(structured, StreamJsonParser::new(&DIALECT), explain_failure)
+    }
+
+    fn env_flags(&self, variables: &[(&str, &str)]) -> Vec<OsString> {
+        if variables.is_empty() {
+            return Vec::new();
         }
+        let variables = variables.iter();
+        let env: Map<String, Value> =
+            variables.map(|(name, value)| ((*name).to_owned(), (*value).into())).collect();
+        vec![SETTINGS_FLAG.into(), json!({"env": env}).to_string().into()]
     }
 
     fn with_hook(
@@ -166,7 +177,6 @@ const NO_AUTO_COMPACT: &str = "--no-auto-compact";
 
 static DIALECT: StreamJsonDialect = StreamJsonDialect {
     echoes_prompt: false,
-    explain_failure: explain,
     api_error: None,
     denial: None,
     remedy: None,
@@ -174,7 +184,7 @@ static DIALECT: StreamJsonDialect = StreamJsonDialect {
     input_includes_cache: false,
 };
 
-fn explain(output: &LastOutput<'_>) -> Option<Failure> {
+fn explain_failure(output: &LastOutput<'_>) -> Option<Failure> {
     let message = first_line(output.stderr);
     if output.stderr.contains("cannot be used with root/sudo privileges") {
         return Some(failure(
@@ -184,12 +194,7 @@ fn explain(output: &LastOutput<'_>) -> Option<Failure> {
         ));
     }
     if let Some(message) = message.filter(|message| message.starts_with("error: ")) {
-        return Some(failure(
-            FailureKind::Usage,
-            format!(
-                "claude would not start: {message} (see \"agent\": {{\"flags\"}} in the settings, and claude --help)"
-            ),
-        ));
+        return Some(start_failure("claude", message, "claude --help"));
     }
     // The last line, on stdout for plain text.
     [output.stderr, output.stdout]

@@ -10,18 +10,19 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
-use super::structured::{LineOutcome, LineParser, StructuredReader};
-use super::text::{LastOutput, PlainReader};
+use super::structured::{LineOutcome, LineParser, stream_or_text};
+use super::text::LastOutput;
 use super::tools::{ToolEnd, ToolTracker, key_values, summary, tool_output};
 use super::{
     Adapter, AgentInvocation, AgentRequest, Emit, OutputReader, PREVIEW_CHARS, PromptVia, api,
-    failure, has_option, one_line, with_credentials_hint,
+    emit_notice, emit_text, emit_thinking, failure, has_option, one_line, with_credentials_hint,
 };
-use crate::json::{Count, RawJson, RawText, ShortStr, TextSize, lenient};
+use crate::json::{RawJson, RawText, ShortStr, TextSize, lenient};
 use crate::profile::{
-    AgentHome, AgentProfile, FileExposure, HomeDir, MODEL_SERVICE_PREFIXES, PROVIDER_HOSTS,
-    Recording,
+    AgentExtras, AgentHome, AgentProfile, FileExposure, HomeDir, MODEL_SERVICE_PREFIXES,
+    PROVIDER_HOSTS, Recording,
 };
+use crate::usage::read_inclusive_usage;
 use ralph_events::control_chars::strip_control_chars;
 use ralph_events::event::{Event, Failure, FailureKind, Usage};
 
@@ -42,14 +43,9 @@ static PROFILE: AgentProfile = AgentProfile {
     cost: Some("where it knows the price"),
     cost_is_verified: true,
     limit_end: Some("if the service tells"),
-    streams_text: false,
-    sandboxes_itself: false,
-    stop_hook: false,
     interactive_autonomous_flags: &[],
     hosts: PROVIDER_HOSTS,
     key_prefixes: MODEL_SERVICE_PREFIXES,
-    cloud_keys: &[],
-    configured_keys: None,
     homes: &[AgentHome {
         dir: HomeDir { moved_by: Some("CLINE_DIR"), path: ".cline" },
         entries: &[
@@ -58,6 +54,7 @@ static PROFILE: AgentProfile = AgentProfile {
             ("data/globalState.json", FileExposure::Copy),
         ],
     }],
+    extras: AgentExtras::NONE,
 };
 
 impl Adapter for Cline {
@@ -96,11 +93,7 @@ impl Adapter for Cline {
     }
 
     fn reader(&self, structured: bool) -> Box<dyn OutputReader> {
-        if structured {
-            Box::new(StructuredReader::new(ClineParser::default()))
-        } else {
-            Box::new(PlainReader::new(explain_failure))
-        }
+        stream_or_text(structured, ClineParser::default(), explain_failure)
     }
 }
 
@@ -108,8 +101,6 @@ impl Adapter for Cline {
 struct ClineParser {
     session: String,
     tools: ToolTracker,
-    /// Text is a subagent's while one of these runs.
-    running: Vec<String>,
     /// The latest text of the main agent.
     last_text: String,
     /// The kind of the last error, which the result has only as prose.
@@ -133,14 +124,16 @@ impl LineParser for ClineParser {
                 }
                 LineOutcome::Parsed
             }
-            "agent_event" => match line.event {
-                Some(event) => LineOutcome::parsed_if(self.event(&event, emit)),
-                None => LineOutcome::Unknown,
-            },
+            "agent_event" => {
+                let Some(raw) = line.event else { return LineOutcome::Unknown };
+                match serde_json::from_slice(raw.bytes()) {
+                    Ok(event) => LineOutcome::parsed_if(self.event(&event, raw, emit)),
+                    Err(_) => LineOutcome::Malformed,
+                }
+            }
             "run_result" => self.result(&line, emit),
             "error" => {
-                let text = line.message.map(RawText::text).unwrap_or_default();
-                emit(Event::Notice { text: one_line(&text).into() });
+                emit_notice(&line.message.unwrap_or_default().text(), emit);
                 LineOutcome::Parsed
             }
             // Follows the result of a stopped run.
@@ -155,50 +148,45 @@ impl LineParser for ClineParser {
         else {
             return false;
         };
-        emit(Event::Notice { text: one_line(&message.text()).into() });
+        emit_notice(&message.text(), emit);
         true
-    }
-
-    fn explain_failure(&self, output: &LastOutput<'_>) -> Option<Failure> {
-        explain_failure(output)
     }
 }
 
 impl ClineParser {
-    fn event(&mut self, event: &ClineEvent<'_>, emit: &mut Emit<'_>) -> bool {
+    /// Text is a subagent's while a tool runs.
+    fn is_in_tool(&self) -> bool {
+        self.tools.is_any_running_except(None)
+    }
+
+    fn event(&mut self, event: &ClineEvent<'_>, raw: RawJson<'_>, emit: &mut Emit<'_>) -> bool {
         let content = event.content.as_deref().unwrap_or_default();
         match (&*event.kind, content) {
             ("content_start" | "content_update", "text" | "reasoning") => {}
             ("content_end", "text") => {
-                let text = event.text.map(RawText::text).unwrap_or_default();
-                let subagent = !self.running.is_empty();
+                let text = event.text.unwrap_or_default().text();
+                let subagent = self.is_in_tool();
                 if !subagent {
                     self.last_text = text.clone().into_owned();
                 }
-                if !text.is_empty() {
-                    emit(Event::Text { text, joined: false, subagent });
-                }
+                emit_text(text, subagent, emit);
             }
             ("content_end", "reasoning") => {
-                let text = event.reasoning.map(RawText::text).unwrap_or_default();
-                let subagent = !self.running.is_empty();
-                if !text.is_empty() {
-                    emit(Event::Thinking { text, joined: false, subagent });
-                }
+                let text = event.reasoning.unwrap_or_default().text();
+                emit_thinking(text, self.is_in_tool(), emit);
             }
             ("content_start", "tool") => self.tool_started(event, emit),
             ("content_update", "tool") => {}
             ("content_end", "tool") => self.tool_ended(event, emit),
             ("usage", _) => {
                 // The totals in this line are per agent.
-                self.usage.add(&event.usage());
+                self.usage.add(&usage(raw, raw.member("cost")));
                 emit(Event::Usage(self.usage));
             }
             ("error", _) => {
-                let error: ClineError<'_> = lenient(event.error);
-                let text = error.message.map(RawText::text).unwrap_or_default();
+                let text = event.error.unwrap_or_default().member("message").text();
                 if event.recoverable == Some(true) {
-                    emit(Event::Notice { text: one_line(&text).into() });
+                    emit_notice(&text, emit);
                 }
                 self.error_class = match event.error_class.as_deref() {
                     Some("auth") => Some(FailureKind::Credentials),
@@ -206,10 +194,7 @@ impl ClineParser {
                     _ => None,
                 };
             }
-            ("notice", _) => {
-                let text = event.message.map(RawText::text).unwrap_or_default();
-                emit(Event::Notice { text: one_line(&text).into() });
-            }
+            ("notice", _) => emit_notice(&event.message.unwrap_or_default().text(), emit),
             ("iteration_start" | "iteration_end" | "done", _) => {}
             _ => return false,
         }
@@ -217,20 +202,15 @@ impl ClineParser {
     }
 
     fn tool_started(&mut self, event: &ClineEvent<'_>, emit: &mut Emit<'_>) {
-        const MAX_RUNNING: usize = 256;
         let id = event.tool_id.as_deref().unwrap_or_default();
         let name = event.tool.as_deref().unwrap_or("tool");
-        let subagent = !self.running.is_empty();
+        let subagent = self.is_in_tool();
         self.tools.start(id, name, tool_summary(name, event.input), None, subagent, emit);
-        if self.running.len() < MAX_RUNNING {
-            self.running.push(id.to_owned());
-        }
     }
 
     fn tool_ended(&mut self, event: &ClineEvent<'_>, emit: &mut Emit<'_>) {
         let id = event.tool_id.as_deref().unwrap_or_default();
-        self.running.retain(|running| running != id);
-        let subagent = !self.running.is_empty();
+        let subagent = self.tools.is_any_running_except(Some(id));
         let mut end = tool_end(event.output);
         end.failed |= event.error.is_some_and(|error| !error.is_null());
         end.denied = end.failed && DENIALS.iter().any(|phrase| end.preview.contains(phrase));
@@ -238,10 +218,9 @@ impl ClineParser {
     }
 
     fn result(&mut self, line: &ClineLine<'_>, emit: &mut Emit<'_>) -> LineOutcome {
-        let text = line.text.map(RawText::text).unwrap_or_default();
-        let model: ClineModel<'_> = lenient(line.model);
-        if let Some(id) = model.id {
-            emit(Event::Session { id: None, model: Some(id.0) });
+        let text = line.text.unwrap_or_default().text();
+        if let Some(id) = line.model.unwrap_or_default().member("id").as_text() {
+            emit(Event::Session { id: None, model: Some(id.text()) });
         }
         let failure = match line.finish.as_deref() {
             Some("completed") => None,
@@ -254,13 +233,17 @@ impl ClineParser {
         if failure.is_none() && !text.is_empty() && *text != self.last_text {
             emit(Event::Text { text, joined: false, subagent: false });
         }
-        let tokens: ClineTokens = lenient(line.aggregate.or(line.usage));
-        let total = tokens.usage();
+        let counts = line.aggregate.or(line.usage).unwrap_or_default();
+        let total = usage(counts, counts.member("totalCost"));
         // The result omits subagents, the lines before it other usage.
         if total.total_tokens() > self.usage.total_tokens() {
             self.usage = Usage { cost_usd: total.cost_usd.or(self.usage.cost_usd), ..total };
         }
-        emit(Event::Result { failure, usage: Some(self.usage), turns: line.iterations() });
+        emit(Event::Result {
+            failure,
+            usage: Some(self.usage),
+            turns: line.iterations.map(RawJson::as_u32),
+        });
         LineOutcome::Result
     }
 
@@ -294,9 +277,8 @@ fn explain_failure(output: &LastOutput<'_>) -> Option<Failure> {
             }
         });
     let message = messages.rfind(|message| !message.starts_with("hook dispatch failed"))?;
-    let failed = with_credentials_hint(api::classify_failure(0, &message), REMEDY);
-    if failed.kind != FailureKind::Other {
-        return Some(failed);
+    if let Some(failure) = api::known_failure(&message) {
+        return Some(with_credentials_hint(failure, REMEDY));
     }
     const USAGE_PHRASES: [&str; 3] = ["requires a prompt", "Unknown command", "unknown option"];
     USAGE_PHRASES.iter().any(|phrase| message.contains(phrase)).then(|| {
@@ -317,7 +299,7 @@ struct ClineLine<'a> {
     task: Option<ShortStr<'a>>,
     #[serde(rename = "parentAgentId")]
     parent: Option<RawJson<'a>>,
-    event: Option<ClineEvent<'a>>,
+    event: Option<RawJson<'a>>,
     message: Option<RawText<'a>>,
     #[serde(rename = "finishReason")]
     finish: Option<ShortStr<'a>>,
@@ -327,13 +309,6 @@ struct ClineLine<'a> {
     #[serde(rename = "aggregateUsage")]
     aggregate: Option<RawJson<'a>>,
     model: Option<RawJson<'a>>,
-}
-
-impl ClineLine<'_> {
-    fn iterations(&self) -> Option<u32> {
-        let count: Count = lenient(self.iterations);
-        self.iterations.map(|_| u32::try_from(count.0).unwrap_or(u32::MAX))
-    }
 }
 
 #[derive(Deserialize)]
@@ -355,83 +330,25 @@ struct ClineEvent<'a> {
     #[serde(rename = "errorClass")]
     error_class: Option<ShortStr<'a>>,
     recoverable: Option<bool>,
-    cost: Option<f64>,
-    #[serde(rename = "inputTokens", default)]
-    input_tokens: Count,
-    #[serde(rename = "outputTokens", default)]
-    output_tokens: Count,
-    #[serde(rename = "cacheReadTokens", default)]
-    cache_read_tokens: Count,
-    #[serde(rename = "cacheWriteTokens", default)]
-    cache_write_tokens: Count,
 }
 
-impl ClineEvent<'_> {
-    fn usage(&self) -> Usage {
-        let tokens = ClineTokens {
-            input_tokens: self.input_tokens,
-            output_tokens: self.output_tokens,
-            cache_read_tokens: self.cache_read_tokens,
-            cache_write_tokens: self.cache_write_tokens,
-            total_cost: self.cost,
-        };
-        tokens.usage()
-    }
-}
-
-#[derive(Deserialize, Default)]
-struct ClineError<'a> {
-    #[serde(borrow)]
-    message: Option<RawText<'a>>,
-}
-
-#[derive(Deserialize, Default)]
-struct ClineModel<'a> {
-    #[serde(borrow)]
-    id: Option<ShortStr<'a>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default, rename_all = "camelCase")]
-struct ClineTokens {
-    input_tokens: Count,
-    output_tokens: Count,
-    cache_read_tokens: Count,
-    cache_write_tokens: Count,
-    total_cost: Option<f64>,
-}
-
-impl ClineTokens {
-    /// The input count includes cached tokens. A cost of 0 means unknown.
-    fn usage(&self) -> Usage {
-        let (read, write) = (self.cache_read_tokens.0, self.cache_write_tokens.0);
-        Usage {
-            cost_usd: self.total_cost.filter(|cost| *cost > 0.0),
-            input_tokens: self.input_tokens.0.saturating_sub(read.saturating_add(write)),
-            output_tokens: self.output_tokens.0,
-            cache_read_tokens: read,
-            cache_write_tokens: write,
-        }
-    }
+/// A cost of 0 means unknown.
+fn usage(counts: RawJson<'_>, cost: RawJson<'_>) -> Usage {
+    let cost: Option<f64> = lenient(Some(cost));
+    Usage { cost_usd: cost.filter(|cost| *cost > 0.0), ..read_inclusive_usage(counts) }
 }
 
 fn tool_summary(name: &str, input: Option<RawJson<'_>>) -> String {
-    let wanted: &[u8] = match name {
-        "run_commands" => b"commands",
-        "read_files" => b"files",
+    let wanted = match name {
+        "run_commands" => "commands",
+        "read_files" => "files",
         _ => return summary(name, input),
     };
     let mut parts: Vec<Cow<'_, str>> = Vec::new();
-    if let Some(input) = input {
-        let _ = input.for_each_member(|key, value| {
-            if key == wanted {
-                let _ = value.for_each_element(|element| {
-                    let text = element.as_text().or_else(|| member(element, b"path"));
-                    parts.extend(text.map(|text| text.prefix(super::SUMMARY_CHARS + 1)));
-                });
-            }
-        });
-    }
+    let _ = input.unwrap_or_default().member(wanted).for_each_element(|element| {
+        let text = element.as_text().or_else(|| element.member("path").as_text());
+        parts.extend(text.map(|text| text.prefix(super::SUMMARY_CHARS + 1)));
+    });
     if parts.is_empty() { key_values(input) } else { one_line(&parts.join("; ")) }
 }
 
@@ -441,7 +358,7 @@ fn tool_end(output: Option<RawJson<'_>>) -> ToolEnd<'_> {
     let Some(output) = output else {
         return end;
     };
-    if let Some(error) = member(output, b"error") {
+    if let Some(error) = output.member("error").as_text() {
         return ToolEnd {
             failed: true,
             denied: false,
@@ -474,14 +391,4 @@ fn tool_end(output: Option<RawJson<'_>>) -> ToolEnd<'_> {
         end.preview = preview.into();
     }
     end
-}
-
-fn member<'a>(object: RawJson<'a>, name: &[u8]) -> Option<RawText<'a>> {
-    let mut found = None;
-    object.for_each_member(|key, value| {
-        if key == name {
-            found = value.as_text();
-        }
-    })?;
-    found
 }

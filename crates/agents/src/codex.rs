@@ -12,14 +12,17 @@ use serde::Deserialize;
 
 use super::structured::{LineOutcome, LineParser, StructuredReader};
 use super::text::{LastOutput, PlainReader};
-use super::tools::{key_values, tool_output};
+use super::tools::{ToolEnd, ToolTracker, key_values, tool_output};
 use super::{
-    Adapter, AgentInvocation, AgentRequest, Emit, OutputReader, PREVIEW_CHARS, PromptVia, failure,
-    has_option, one_line, reset,
+    Adapter, AgentInvocation, AgentRequest, Emit, OutputReader, PREVIEW_CHARS, PromptVia,
+    emit_notice, emit_text, emit_thinking, failure, has_option, one_line, reset, start_failure,
 };
-use crate::json::{Count, RawJson, RawText, ShortStr, TextSize, lenient};
-use crate::profile::{AgentHome, AgentProfile, ConfiguredKeys, FileExposure, HomeDir, Recording};
-use ralph_events::event::{Event, Failure, FailureKind, TodoItem, TodoStatus, Usage};
+use crate::json::{RawJson, RawText, ShortStr, TextSize, lenient};
+use crate::profile::{
+    AgentExtras, AgentHome, AgentProfile, ConfiguredKeys, FileExposure, HomeDir, Recording,
+};
+use crate::usage::read_inclusive_usage;
+use ralph_events::event::{Event, Failure, FailureKind, TodoItem, TodoStatus};
 
 #[derive(Debug)]
 pub(super) struct Codex;
@@ -34,18 +37,9 @@ static PROFILE: AgentProfile = AgentProfile {
     cost: None,
     cost_is_verified: false,
     limit_end: Some("yes"),
-    streams_text: false,
-    sandboxes_itself: true,
-    stop_hook: false,
     interactive_autonomous_flags: &["-s", "workspace-write", "-a", "never"],
     hosts: &["api.openai.com", "auth.openai.com", "chatgpt.com"],
     key_prefixes: &["OPENAI_", "CODEX_", "AZURE_OPENAI_"],
-    cloud_keys: &[],
-    configured_keys: Some(ConfiguredKeys {
-        dir: HOME_DIR,
-        file: "config.toml",
-        variables: key_variables,
-    }),
     homes: &[AgentHome {
         dir: HOME_DIR,
         entries: &[
@@ -57,6 +51,15 @@ static PROFILE: AgentProfile = AgentProfile {
             ("skills", FileExposure::Config),
         ],
     }],
+    extras: AgentExtras {
+        sandboxes_itself: true,
+        configured_keys: Some(ConfiguredKeys {
+            dir: HOME_DIR,
+            file: "config.toml",
+            variables: key_variables,
+        }),
+        ..AgentExtras::NONE
+    },
 };
 
 impl Adapter for Codex {
@@ -108,7 +111,7 @@ impl Adapter for Codex {
 
     fn reader(&self, structured: bool) -> Box<dyn OutputReader> {
         if structured {
-            Box::new(StructuredReader::new(CodexParser::default()))
+            Box::new(StructuredReader::new(CodexParser::default(), explain_failure))
         } else {
             Box::new(PlainReader::with_answer_file(explain_failure))
         }
@@ -131,8 +134,7 @@ const SANDBOX_FLAGS: [&str; 4] =
 
 #[derive(Debug, Default)]
 struct CodexParser {
-    /// Ids of started items; an item may end without a start.
-    running: Vec<String>,
+    tools: ToolTracker,
     todo: Vec<TodoItem>,
 }
 
@@ -152,36 +154,21 @@ impl LineParser for CodexParser {
                 };
                 return LineOutcome::parsed_if(self.item(&line.kind, &item, emit));
             }
-            "error" => {
-                let text = line.message.map(RawText::text).unwrap_or_default();
-                emit(Event::Notice { text: one_line(&text).into() });
-            }
+            "error" => emit_notice(&line.message.unwrap_or_default().text(), emit),
             "turn.completed" => {
-                let tokens: CodexTokens = lenient(line.usage);
-                emit(Event::Result {
-                    failure: None,
-                    usage: line.usage.map(|_| tokens.usage()),
-                    turns: None,
-                });
+                let usage = line.usage.map(read_inclusive_usage);
+                emit(Event::Result { failure: None, usage, turns: None });
                 return LineOutcome::Result;
             }
             "turn.failed" => {
-                let error: CodexError<'_> = lenient(line.error);
-                let message = error.message.map(RawText::text).unwrap_or_default();
-                emit(Event::Result {
-                    failure: Some(turn_failure(&message, &Zoned::now())),
-                    usage: None,
-                    turns: None,
-                });
+                let message = line.error.unwrap_or_default().member("message").text();
+                let failure = Some(turn_failure(&message, &Zoned::now()));
+                emit(Event::Result { failure, usage: None, turns: None });
                 return LineOutcome::Result;
             }
             _ => return LineOutcome::Unknown,
         }
         LineOutcome::Parsed
-    }
-
-    fn explain_failure(&self, output: &LastOutput<'_>) -> Option<Failure> {
-        explain_failure(output)
     }
 }
 
@@ -189,23 +176,11 @@ impl CodexParser {
     fn item(&mut self, event: &str, item: &ThreadItem<'_>, emit: &mut Emit<'_>) -> bool {
         let completed = event == "item.completed";
         match &*item.kind {
-            "agent_message" => {
-                let text = item.text.map(RawText::text).unwrap_or_default();
-                if completed && !text.is_empty() {
-                    emit(Event::Text { text, joined: false, subagent: false });
-                }
-            }
-            "reasoning" => {
-                let text = item.text.map(RawText::text).unwrap_or_default();
-                if completed && !text.is_empty() {
-                    emit(Event::Thinking { text, joined: false, subagent: false });
-                }
-            }
+            "agent_message" | "reasoning" if !completed => {}
+            "agent_message" => emit_text(item.text.unwrap_or_default().text(), false, emit),
+            "reasoning" => emit_thinking(item.text.unwrap_or_default().text(), false, emit),
             "todo_list" => self.todo(item, emit),
-            "error" => {
-                let text = item.message.map(RawText::text).unwrap_or_default();
-                emit(Event::Notice { text: one_line(&text).into() });
-            }
+            "error" => emit_notice(&item.message.unwrap_or_default().text(), emit),
             "command_execution" | "file_change" | "mcp_tool_call" | "web_search"
             | "collab_tool_call" => match event {
                 "item.started" => self.started(item, emit),
@@ -244,54 +219,26 @@ impl CodexParser {
     }
 
     fn started(&mut self, item: &ThreadItem<'_>, emit: &mut Emit<'_>) {
-        const MAX_RUNNING: usize = 256;
-        if self.running.len() >= MAX_RUNNING {
-            self.running.remove(0);
-        }
-        self.running.push(item.id().to_owned());
-        emit(Event::ToolStarted {
-            id: item.id().into(),
-            name: item.name(),
-            summary: item.summary().into(),
-            subagent: false,
-        });
+        self.tools.start(item.id(), &item.name(), item.summary(), None, false, emit);
     }
 
     fn ended(&mut self, item: &ThreadItem<'_>, emit: &mut Emit<'_>) {
-        match self.running.iter().rposition(|id| id == item.id()) {
-            Some(at) => {
-                self.running.remove(at);
-            }
-            None => {
-                self.started(item, emit);
-                self.running.pop();
-            }
+        // An item may end without a start.
+        if !self.tools.is_running(item.id()) {
+            self.started(item, emit);
         }
         let status = item.status.as_deref().unwrap_or_default();
         let denied = status == "declined";
+        let failed = denied || status == "failed" || item.exit_code.unwrap_or(0) != 0;
         let (size, preview) = item.output();
-        emit(Event::ToolEnded {
-            id: item.id().into(),
-            name: item.name(),
-            failed: denied || status == "failed" || item.exit_code.0 != 0,
-            denied,
-            lines: size.lines,
-            chars: size.chars,
-            preview,
-            subagent: false,
-        });
+        self.tools.end(item.id(), ToolEnd { failed, denied, size, preview }, false, emit);
     }
 }
 
 fn explain_failure(output: &LastOutput<'_>) -> Option<Failure> {
     for line in output.stderr.lines() {
         if line.starts_with("error: ") {
-            return Some(failure(
-                FailureKind::Usage,
-                format!(
-                    "codex would not start: {line} (see \"agent\": {{\"flags\"}} in the settings, and codex exec --help)"
-                ),
-            ));
+            return Some(start_failure("codex", line, "codex exec --help"));
         }
         if line.contains("--skip-git-repo-check was not specified") {
             return Some(failure(
@@ -365,12 +312,6 @@ struct CodexLine<'a> {
     message: Option<RawText<'a>>,
 }
 
-#[derive(Deserialize, Default)]
-struct CodexError<'a> {
-    #[serde(borrow)]
-    message: Option<RawText<'a>>,
-}
-
 #[derive(Deserialize)]
 struct ThreadItem<'a> {
     #[serde(borrow)]
@@ -382,8 +323,7 @@ struct ThreadItem<'a> {
     message: Option<RawText<'a>>,
     command: Option<RawText<'a>>,
     aggregated_output: Option<RawText<'a>>,
-    #[serde(default)]
-    exit_code: ExitCode,
+    exit_code: Option<i64>,
     changes: Option<RawJson<'a>>,
     items: Option<RawJson<'a>>,
     query: Option<RawText<'a>>,
@@ -392,15 +332,6 @@ struct ThreadItem<'a> {
     arguments: Option<RawJson<'a>>,
     result: Option<RawJson<'a>>,
     error: Option<RawJson<'a>>,
-}
-
-#[derive(Default)]
-struct ExitCode(i64);
-
-impl<'de> Deserialize<'de> for ExitCode {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(ExitCode(Option::deserialize(deserializer)?.unwrap_or(0)))
-    }
 }
 
 impl ThreadItem<'_> {
@@ -440,9 +371,8 @@ impl ThreadItem<'_> {
     }
 
     fn output(&self) -> (TextSize, Cow<'_, str>) {
-        let error: CodexError<'_> = lenient(self.error);
-        let text = self.aggregated_output.or(error.message);
-        match text {
+        let error = self.error.unwrap_or_default().member("message").as_text();
+        match self.aggregated_output.or(error) {
             Some(text) => (text.size(), text.prefix(PREVIEW_CHARS)),
             None => tool_output(self.result),
         }
@@ -463,28 +393,5 @@ fn unwrap_shell(command: &str) -> Cow<'_, str> {
             Cow::Owned(script)
         }
         _ => Cow::Borrowed(command),
-    }
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct CodexTokens {
-    input_tokens: Count,
-    cached_input_tokens: Count,
-    cache_write_input_tokens: Count,
-    output_tokens: Count,
-}
-
-impl CodexTokens {
-    /// The input count includes cached tokens.
-    fn usage(&self) -> Usage {
-        let (read, write) = (self.cached_input_tokens.0, self.cache_write_input_tokens.0);
-        Usage {
-            cost_usd: None,
-            input_tokens: self.input_tokens.0.saturating_sub(read.saturating_add(write)),
-            output_tokens: self.output_tokens.0,
-            cache_read_tokens: read,
-            cache_write_tokens: write,
-        }
     }
 }

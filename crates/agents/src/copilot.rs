@@ -3,20 +3,19 @@
 //! Only whole messages count, not their pieces. The prompt is echoed. Lines of a subagent carry its
 //! id. Tokens are only in the usage file, dollars nowhere.
 
-use std::collections::BTreeMap;
-
 use serde::Deserialize;
 
-use super::messages::todo_items;
-use super::structured::{LineOutcome, LineParser, StructuredReader};
-use super::text::{LastOutput, PlainReader};
+use super::structured::{LineOutcome, LineParser, stream_or_text};
+use super::text::LastOutput;
+use super::todo::TodoChange;
 use super::tools::{ToolEnd, ToolTracker, summary, tool_output};
 use super::{
     Adapter, AgentInvocation, AgentRequest, Emit, OutputReader, PREVIEW_CHARS, PromptVia, api,
-    failure, has_option, one_line,
+    emit_notice, emit_thinking, failure, has_option, start_failure,
 };
-use crate::json::{Count, RawJson, RawText, ShortStr, lenient};
-use crate::profile::{AgentHome, AgentProfile, FileExposure, HomeDir, Recording};
+use crate::json::{RawJson, RawText, ShortStr, lenient};
+use crate::profile::{AgentExtras, AgentHome, AgentProfile, FileExposure, HomeDir, Recording};
+use crate::usage::read_inclusive_usage;
 use ralph_events::control_chars::strip_control_chars;
 use ralph_events::event::{Event, Failure, FailureKind, Usage};
 
@@ -31,14 +30,9 @@ static PROFILE: AgentProfile = AgentProfile {
     cost: None,
     cost_is_verified: false,
     limit_end: Some("if the service tells"),
-    streams_text: false,
-    sandboxes_itself: false,
-    stop_hook: false,
     interactive_autonomous_flags: &["--allow-all-tools"],
     hosts: &["api.githubcopilot.com", "*.githubcopilot.com", "api.github.com"],
     key_prefixes: &["COPILOT_"],
-    cloud_keys: &[],
-    configured_keys: None,
     homes: &[AgentHome {
         dir: HomeDir { moved_by: Some("COPILOT_HOME"), path: ".copilot" },
         entries: &[
@@ -48,6 +42,7 @@ static PROFILE: AgentProfile = AgentProfile {
             ("skills", FileExposure::Config),
         ],
     }],
+    extras: AgentExtras::NONE,
 };
 
 impl Adapter for Copilot {
@@ -85,11 +80,7 @@ impl Adapter for Copilot {
     }
 
     fn reader(&self, structured: bool) -> Box<dyn OutputReader> {
-        if structured {
-            Box::new(StructuredReader::new(CopilotParser::default()))
-        } else {
-            Box::new(PlainReader::new(explain_failure))
-        }
+        stream_or_text(structured, CopilotParser::default(), explain_failure)
     }
 }
 
@@ -112,6 +103,7 @@ impl LineParser for CopilotParser {
             return LineOutcome::Malformed;
         };
         let subagent = line.agent.is_some();
+        let data = line.data.unwrap_or_default();
         match &*line.kind {
             // Other lines report these whole.
             "assistant.message_start"
@@ -146,21 +138,20 @@ impl LineParser for CopilotParser {
             | "subagent.completed" => {}
             "user.message" | "system.message" => {}
             "session.tools_updated" | "session.model_change" => {
-                let data: CopilotModel<'_> = lenient(line.data);
-                let model = data.model.as_deref().unwrap_or_default();
-                if !subagent && !model.is_empty() && model != self.model {
-                    model.clone_into(&mut self.model);
-                    emit(Event::Session { id: None, model: Some(model.into()) });
+                let model = data.member("model").as_text();
+                let model = model.or_else(|| data.member("newModel").as_text());
+                let model = model.unwrap_or_default().text();
+                if !subagent && !model.is_empty() && *model != self.model {
+                    self.model = model.clone().into_owned();
+                    emit(Event::Session { id: None, model: Some(model) });
                 }
             }
             "assistant.message" => {
-                let data: CopilotMessage<'_> = lenient(line.data);
-                self.reasoning_seen = data.reasoning.is_some_and(|text| !text.is_empty());
-                if let Some(text) = data.reasoning.filter(|text| !text.is_empty()) {
-                    emit(Event::Thinking { text: text.text(), joined: false, subagent });
-                }
-                if let Some(text) = data.content.filter(|text| !text.is_empty()) {
-                    let text = text.text();
+                let reasoning = data.member("reasoningText").text();
+                self.reasoning_seen = !reasoning.is_empty();
+                emit_thinking(reasoning, subagent, emit);
+                let text = data.member("content").text();
+                if !text.is_empty() {
                     self.blocked = !subagent && text == BLOCKED_MESSAGE;
                     if self.blocked {
                         emit(Event::Notice { text });
@@ -170,29 +161,24 @@ impl LineParser for CopilotParser {
                 }
             }
             "assistant.reasoning" => {
-                let data: CopilotMessage<'_> = lenient(line.data);
-                let already_emitted = std::mem::replace(&mut self.reasoning_seen, false);
-                if let Some(text) = data.content.filter(|text| !already_emitted && !text.is_empty())
-                {
-                    emit(Event::Thinking { text: text.text(), joined: false, subagent });
+                if !std::mem::replace(&mut self.reasoning_seen, false) {
+                    emit_thinking(data.member("content").text(), subagent, emit);
                 }
             }
             "tool.execution_start" => {
                 let data: CopilotTool<'_> = lenient(line.data);
                 let id = data.id.as_deref().unwrap_or_default();
                 let name = data.name.as_deref().unwrap_or("tool");
-                let plan = data.arguments.filter(|_| name == "update_todo").and_then(todo_items);
+                let change =
+                    data.arguments.filter(|_| name == "update_todo").and_then(TodoChange::replace);
                 let summary = summary(name, data.arguments);
-                self.tools.start(id, name, summary, plan, subagent, emit);
+                self.tools.start(id, name, summary, change, subagent, emit);
             }
             "tool.execution_complete" => self.tool_ended(line.data, subagent, emit),
-            "model.call_failure" => {
-                let data: CopilotError<'_> = lenient(line.data);
-                self.status = data.status.0;
-            }
+            "model.call_failure" => self.status = data.member("statusCode").as_count(),
             "assistant.turn_retry" => {
-                let data: CopilotRetry<'_> = lenient(line.data);
-                let reason = data.reason.as_deref().unwrap_or("unknown").replace('_', " ");
+                let reason = data.member("reason").as_text().map(RawText::text);
+                let reason = reason.unwrap_or("unknown".into()).replace('_', " ");
                 let text = match std::mem::take(&mut self.status) {
                     0 => format!("a call of the API failed ({reason}), trying again"),
                     status => format!("API error {status} ({reason}), trying again"),
@@ -200,35 +186,28 @@ impl LineParser for CopilotParser {
                 emit(Event::Notice { text: text.into() });
             }
             "session.info" | "session.warning" => {
-                let data: CopilotNotice<'_> = lenient(line.data);
                 // Retries are reported already.
-                if data.kind.as_deref() != Some("model_retry") {
-                    let text = data.message.map(RawText::text).unwrap_or_default();
-                    emit(Event::Notice { text: one_line(&text).into() });
+                if data.member("infoType").text() != "model_retry" {
+                    emit_notice(&data.member("message").text(), emit);
                 }
             }
             "session.error" => {
-                let data: CopilotError<'_> = lenient(line.data);
-                let failure = data.failure();
+                let failure = session_failure(data);
                 if subagent {
-                    emit(Event::Notice { text: one_line(&failure.message).into() });
+                    emit_notice(&failure.message, emit);
                 } else {
                     self.error = Some(failure);
                 }
             }
             "abort" | "agent.interrupted" => {
-                let data: CopilotRetry<'_> = lenient(line.data);
-                let reason = data.reason.as_deref().unwrap_or_default().replace('_', " ");
-                let text = match reason.as_str() {
+                let text = match data.member("reason").text().replace('_', " ").as_str() {
                     "" => "copilot was interrupted".to_owned(),
                     reason => format!("copilot was interrupted: {reason}"),
                 };
-                emit(Event::Notice { text: one_line(&text).into() });
+                emit_notice(&text, emit);
             }
             "subagent.failed" => {
-                let data: CopilotNotice<'_> = lenient(line.data);
-                let text = data.error.map(RawText::text).unwrap_or_default();
-                emit(Event::Notice { text: one_line(&format!("subagent failed: {text}")).into() });
+                emit_notice(&format!("subagent failed: {}", data.member("error").text()), emit);
             }
             "result" => {
                 let Some(code) = line.exit_code else {
@@ -252,37 +231,36 @@ impl LineParser for CopilotParser {
         LineOutcome::Parsed
     }
 
-    fn explain_failure(&self, output: &LastOutput<'_>) -> Option<Failure> {
+    fn pending_failure(&self) -> Option<Failure> {
         // The process may end between error and result.
-        self.error.clone().or_else(|| explain_failure(output))
+        self.error.clone()
     }
 
     fn side_file(&mut self, text: &str, emit: &mut Emit<'_>) -> bool {
-        let Ok(account) = serde_json::from_str::<UsageFile<'_>>(text) else {
-            return false;
-        };
         let mut used = Usage::default();
-        for model in account.models.values() {
-            used.add(&model.usage.usage());
+        let models = RawJson::from_document(text.as_bytes()).member("modelMetrics");
+        let read = models.for_each_member(|_, model| {
+            used.add(&read_inclusive_usage(model.member("usage")));
+        });
+        if read.is_some() {
+            emit(Event::Usage(used));
         }
-        emit(Event::Usage(used));
-        true
+        read.is_some()
     }
 }
 
 impl CopilotParser {
     fn tool_ended(&mut self, data: Option<RawJson<'_>>, subagent: bool, emit: &mut Emit<'_>) {
         let data: CopilotTool<'_> = lenient(data);
-        let error: ToolError<'_> = lenient(data.error);
-        let result: ToolResult<'_> = lenient(data.result);
-        let shell: ShellExecution = lenient(data.shell);
-        let (size, preview) = match error.message {
+        let error = data.error.unwrap_or_default();
+        let (size, preview) = match error.member("message").as_text() {
             Some(message) => (message.size(), message.prefix(PREVIEW_CHARS)),
-            None => tool_output(result.content),
+            None => tool_output(data.result.map(|result| result.member("content"))),
         };
+        let exit_code: f64 = lenient(data.shell.map(|shell| shell.member("exitCode")));
         // copilot reports a failed command as a successful call.
-        let failed = data.success == Some(false) || shell.exit_code.is_some_and(|code| code != 0.0);
-        let denied = matches!(error.code.as_deref(), Some("denied" | "rejected"));
+        let failed = data.success == Some(false) || exit_code != 0.0;
+        let denied = ["denied", "rejected"].contains(&&*error.member("code").text());
         let id = data.id.as_deref().unwrap_or_default();
         self.tools.end(id, ToolEnd { failed, denied, size, preview }, subagent, emit);
     }
@@ -302,17 +280,11 @@ fn explain_failure(output: &LastOutput<'_>) -> Option<Failure> {
             ));
         }
         if line.starts_with("error: ") {
-            return Some(failure(
-                FailureKind::Usage,
-                format!(
-                    "copilot would not start: {line} (see \"agent\": {{\"flags\"}} in the settings, and copilot --help)"
-                ),
-            ));
+            return Some(start_failure("copilot", line, "copilot --help"));
         }
     }
     let message = stderr.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
-    let failure = api::classify_failure(0, message);
-    (failure.kind != FailureKind::Other).then_some(failure)
+    api::known_failure(message)
 }
 
 #[derive(Deserialize)]
@@ -329,20 +301,6 @@ struct CopilotLine<'a> {
 }
 
 #[derive(Deserialize, Default)]
-struct CopilotModel<'a> {
-    #[serde(borrow, alias = "newModel")]
-    model: Option<ShortStr<'a>>,
-}
-
-#[derive(Deserialize, Default)]
-struct CopilotMessage<'a> {
-    #[serde(borrow)]
-    content: Option<RawText<'a>>,
-    #[serde(rename = "reasoningText")]
-    reasoning: Option<RawText<'a>>,
-}
-
-#[derive(Deserialize, Default)]
 struct CopilotTool<'a> {
     #[serde(borrow, rename = "toolCallId")]
     id: Option<ShortStr<'a>>,
@@ -356,93 +314,14 @@ struct CopilotTool<'a> {
     shell: Option<RawJson<'a>>,
 }
 
-#[derive(Deserialize, Default)]
-struct ToolError<'a> {
-    #[serde(borrow)]
-    message: Option<RawText<'a>>,
-    code: Option<ShortStr<'a>>,
-}
-
-#[derive(Deserialize, Default)]
-struct ToolResult<'a> {
-    #[serde(borrow)]
-    content: Option<RawJson<'a>>,
-}
-
-#[derive(Deserialize, Default)]
-struct ShellExecution {
-    #[serde(rename = "exitCode")]
-    exit_code: Option<f64>,
-}
-
-#[derive(Deserialize, Default)]
-struct CopilotRetry<'a> {
-    #[serde(borrow)]
-    reason: Option<ShortStr<'a>>,
-}
-
-#[derive(Deserialize, Default)]
-struct CopilotNotice<'a> {
-    #[serde(borrow, rename = "infoType")]
-    kind: Option<ShortStr<'a>>,
-    message: Option<RawText<'a>>,
-    error: Option<RawText<'a>>,
-}
-
-#[derive(Deserialize, Default)]
-struct CopilotError<'a> {
-    #[serde(borrow, rename = "errorType")]
-    kind: Option<ShortStr<'a>>,
-    message: Option<RawText<'a>>,
-    #[serde(rename = "statusCode", default)]
-    status: Count,
-}
-
-impl CopilotError<'_> {
-    fn failure(&self) -> Failure {
-        let message = self.message.map(RawText::text).unwrap_or_default();
-        let mut failure = api::classify_failure(self.status.0, &message);
-        failure.kind = match self.kind.as_deref().unwrap_or_default() {
-            "authentication" | "authorization" => FailureKind::Credentials,
-            "rate_limit" | "quota" => FailureKind::RateLimit,
-            "context_limit" => FailureKind::Context,
-            _ => failure.kind,
-        };
-        failure
-    }
-}
-
-#[derive(Deserialize)]
-struct UsageFile<'a> {
-    #[serde(borrow, rename = "modelMetrics")]
-    models: BTreeMap<ShortStr<'a>, ModelMetrics>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct ModelMetrics {
-    usage: CopilotTokens,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default, rename_all = "camelCase")]
-struct CopilotTokens {
-    input_tokens: Count,
-    output_tokens: Count,
-    cache_read_tokens: Count,
-    cache_write_tokens: Count,
-}
-
-impl CopilotTokens {
-    /// The input count includes cached tokens.
-    fn usage(&self) -> Usage {
-        let (read, write) = (self.cache_read_tokens.0, self.cache_write_tokens.0);
-        Usage {
-            cost_usd: None,
-            input_tokens: self.input_tokens.0.saturating_sub(read.saturating_add(write)),
-            output_tokens: self.output_tokens.0,
-            cache_read_tokens: read,
-            cache_write_tokens: write,
-        }
-    }
+fn session_failure(error: RawJson<'_>) -> Failure {
+    let status = error.member("statusCode").as_count();
+    let mut failure = api::classify_failure(status, &error.member("message").text());
+    failure.kind = match &*error.member("errorType").text() {
+        "authentication" | "authorization" => FailureKind::Credentials,
+        "rate_limit" | "quota" => FailureKind::RateLimit,
+        "context_limit" => FailureKind::Context,
+        _ => failure.kind,
+    };
+    failure
 }

@@ -5,16 +5,16 @@
 
 use serde::Deserialize;
 
-use super::messages::todo_items;
-use super::structured::{LineOutcome, LineParser, StructuredReader};
-use super::text::{LastOutput, PlainReader};
+use super::structured::{LineOutcome, LineParser, stream_or_text};
+use super::text::LastOutput;
+use super::todo::TodoChange;
 use super::tools::{ToolEnd, ToolTracker, summary, tool_output};
 use super::{
     Adapter, AgentInvocation, AgentRequest, Emit, OutputReader, PREVIEW_CHARS, PromptVia, api,
-    failure, has_option, one_line, with_credentials_hint,
+    emit_notice, failure, has_option, start_failure, with_credentials_hint,
 };
-use crate::json::{Count, RawJson, RawText, ShortStr, lenient};
-use crate::profile::{AgentHome, AgentProfile, FileExposure, HomeDir, Recording};
+use crate::json::{Count, RawJson, RawText, ShortStr};
+use crate::profile::{AgentExtras, AgentHome, AgentProfile, FileExposure, HomeDir, Recording};
 use ralph_events::control_chars::strip_control_chars;
 use ralph_events::event::{Event, Exit, Failure, FailureKind, Usage};
 
@@ -29,9 +29,6 @@ static PROFILE: AgentProfile = AgentProfile {
     cost: None,
     cost_is_verified: false,
     limit_end: Some("if the service tells"),
-    streams_text: true,
-    sandboxes_itself: false,
-    stop_hook: false,
     interactive_autonomous_flags: &["--approval-mode", "yolo"],
     hosts: &[
         "generativelanguage.googleapis.com",
@@ -39,8 +36,6 @@ static PROFILE: AgentProfile = AgentProfile {
         "oauth2.googleapis.com",
     ],
     key_prefixes: &["GEMINI_", "GOOGLE_API_KEY", "GOOGLE_GEMINI_", "GOOGLE_GENERATIVE_AI_"],
-    cloud_keys: &[],
-    configured_keys: None,
     homes: &[AgentHome {
         dir: HomeDir { moved_by: None, path: ".gemini" },
         entries: &[
@@ -55,6 +50,7 @@ static PROFILE: AgentProfile = AgentProfile {
             ("trustedFolders.json", FileExposure::Copy),
         ],
     }],
+    extras: AgentExtras { streams_text: true, ..AgentExtras::NONE },
 };
 
 impl Adapter for Gemini {
@@ -82,11 +78,7 @@ impl Adapter for Gemini {
     }
 
     fn reader(&self, structured: bool) -> Box<dyn OutputReader> {
-        if structured {
-            Box::new(StructuredReader::new(GeminiParser::default()))
-        } else {
-            Box::new(PlainReader::new(explain_failure))
-        }
+        stream_or_text(structured, GeminiParser::default(), explain_failure)
     }
 }
 
@@ -114,7 +106,7 @@ impl LineParser for GeminiParser {
             }
             "message" => match line.role.as_deref() {
                 Some("assistant") => {
-                    let text = line.content.map(RawText::text).unwrap_or_default();
+                    let text = line.content.unwrap_or_default().text();
                     self.is_streaming_text = line.delta.unwrap_or(false);
                     if !text.is_empty() {
                         emit(Event::Text {
@@ -131,20 +123,20 @@ impl LineParser for GeminiParser {
             "tool_use" => {
                 let id = line.tool_id.as_deref().unwrap_or_default();
                 let name = line.tool_name.as_deref().unwrap_or("tool");
-                let plan = line.parameters.filter(|_| name == "write_todos").and_then(todo_items);
+                let change =
+                    line.parameters.filter(|_| name == "write_todos").and_then(TodoChange::replace);
                 let summary = summary(name, line.parameters);
-                self.tools.start(id, name, summary, plan, false, emit);
+                self.tools.start(id, name, summary, change, false, emit);
             }
             "tool_result" => self.tool_result(&line, emit),
             "error" => {
-                let text = line.message.map(RawText::text).unwrap_or_default();
-                emit(Event::Notice { text: one_line(&text).into() });
+                let text = line.message.unwrap_or_default().text();
+                emit_notice(&text, emit);
                 if line.severity.as_deref() == Some("error") {
                     self.error = Some(text.into_owned());
                 }
             }
             "result" => {
-                let stats: GeminiStats = lenient(line.stats);
                 self.failure = match line.status.as_deref() {
                     Some("success") => None,
                     Some(_) => Some(self.result_failure(line.error, line.timestamp)),
@@ -152,7 +144,7 @@ impl LineParser for GeminiParser {
                 };
                 emit(Event::Result {
                     failure: self.failure.clone(),
-                    usage: line.stats.map(|_| stats.usage()),
+                    usage: line.stats.map(usage),
                     turns: None,
                 });
                 return LineOutcome::Result;
@@ -160,10 +152,6 @@ impl LineParser for GeminiParser {
             _ => return LineOutcome::Unknown,
         }
         LineOutcome::Parsed
-    }
-
-    fn explain_failure(&self, output: &LastOutput<'_>) -> Option<Failure> {
-        explain_failure(output)
     }
 
     fn revise_failure(&self, exit: Option<Exit>) -> Option<Failure> {
@@ -176,13 +164,13 @@ impl LineParser for GeminiParser {
 
 impl GeminiParser {
     fn tool_result(&mut self, line: &GeminiLine<'_>, emit: &mut Emit<'_>) {
-        let error: GeminiError<'_> = lenient(line.error);
+        let error = line.error.unwrap_or_default();
         let failed = line.status.as_deref() == Some("error");
-        let (size, preview) = match (line.output, error.message) {
+        let (size, preview) = match (line.output, error.member("message").as_text()) {
             (None, Some(message)) => (message.size(), message.prefix(PREVIEW_CHARS)),
             (output, _) => tool_output(output),
         };
-        let denied = failed && error.kind.as_deref() == Some("policy_violation");
+        let denied = failed && error.member("type").text() == "policy_violation";
         let id = line.tool_id.as_deref().unwrap_or_default();
         self.tools.end(id, ToolEnd { failed, denied, size, preview }, false, emit);
     }
@@ -192,8 +180,8 @@ impl GeminiParser {
         error: Option<RawJson<'_>>,
         reported_at: Option<ShortStr<'_>>,
     ) -> Failure {
-        let error: GeminiError<'_> = lenient(error);
-        let reported = error.message.map(|message| message.text().into_owned());
+        let error = error.unwrap_or_default();
+        let reported = error.member("message").as_text().map(|text| text.text().into_owned());
         let message = reported.or_else(|| self.error.clone()).unwrap_or_default();
         if message.is_empty() {
             return failure(FailureKind::Other, "gemini failed and did not say why");
@@ -204,7 +192,7 @@ impl GeminiParser {
         };
         let reported_at = reported_at.and_then(|at| at.parse().ok());
         let mut failure = api::classify_failure_at(status, &text, reported_at);
-        failure.kind = match (error.kind.as_deref().unwrap_or_default(), failure.kind) {
+        failure.kind = match (&*error.member("type").text(), failure.kind) {
             ("FatalAuthenticationError", _) => FailureKind::Credentials,
             ("FatalTurnLimitedError", _) => FailureKind::TurnLimit,
             (_, FailureKind::Other) if message.contains("session turns") => FailureKind::TurnLimit,
@@ -278,9 +266,7 @@ fn explain_failure(output: &LastOutput<'_>) -> Option<Failure> {
     let kind = kind_by_exit_code(output.exit)?;
     let message = match kind {
         FailureKind::Credentials => format!("gemini is not logged in: {last_line}"),
-        FailureKind::Usage => format!(
-            "gemini would not start: {last_line} (see \"agent\": {{\"flags\"}} in the settings, and gemini --help)"
-        ),
+        FailureKind::Usage => start_failure("gemini", last_line, "gemini --help").message,
         FailureKind::TurnLimit => format!("gemini ended at its own limit of turns: {last_line}"),
         // A stack trace follows the error.
         _ => stderr
@@ -314,32 +300,15 @@ struct GeminiLine<'a> {
     stats: Option<RawJson<'a>>,
 }
 
-#[derive(Deserialize, Default)]
-struct GeminiError<'a> {
-    #[serde(borrow, rename = "type")]
-    kind: Option<ShortStr<'a>>,
-    message: Option<RawText<'a>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct GeminiStats {
-    total_tokens: Count,
-    input_tokens: Count,
-    output_tokens: Count,
-    cached: Count,
-}
-
-impl GeminiStats {
-    fn usage(&self) -> Usage {
-        let (input, cached) = (self.input_tokens.0, self.cached.0);
-        Usage {
-            cost_usd: None,
-            input_tokens: input.saturating_sub(cached),
-            // Reasoning is only in the total.
-            output_tokens: self.total_tokens.0.saturating_sub(input).max(self.output_tokens.0),
-            cache_read_tokens: cached,
-            cache_write_tokens: 0,
-        }
+fn usage(stats: RawJson<'_>) -> Usage {
+    let count = |name| stats.member(name).as_count();
+    let (input, cached) = (count("input_tokens"), count("cached"));
+    Usage {
+        cost_usd: None,
+        input_tokens: input.saturating_sub(cached),
+        // Reasoning is only in the total.
+        output_tokens: count("total_tokens").saturating_sub(input).max(count("output_tokens")),
+        cache_read_tokens: cached,
+        cache_write_tokens: 0,
     }
 }

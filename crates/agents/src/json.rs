@@ -7,7 +7,6 @@
 //! Invalid UTF-8 and half a surrogate pair, which JavaScript programs produce, become U+FFFD. A
 //! `result` line is still parsed strictly.
 
-mod count;
 mod text;
 
 use std::borrow::Cow;
@@ -16,12 +15,17 @@ use memchr::memchr;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-pub use self::count::Count;
 pub use self::text::{RawText, TextSize, utf8};
 
 /// A value as written in the document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RawJson<'a>(&'a [u8]);
+
+impl Default for RawJson<'_> {
+    fn default() -> Self {
+        RawJson(b"null")
+    }
+}
 
 impl<'de: 'a, 'a> Deserialize<'de> for RawJson<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -69,6 +73,27 @@ impl<'a> RawJson<'a> {
         let text = std::str::from_utf8(self.0).unwrap_or_default();
         // The cast saturates and turns NaN into 0.
         text.parse().unwrap_or_else(|_| text.parse::<f64>().unwrap_or_default() as u64)
+    }
+
+    /// Like [`RawJson::as_count`]; saturates.
+    pub fn as_u32(self) -> u32 {
+        u32::try_from(self.as_count()).unwrap_or(u32::MAX)
+    }
+
+    /// The member of an object, or `null`.
+    pub fn member(self, name: &str) -> RawJson<'a> {
+        let mut found = RawJson::default();
+        let read = self.for_each_member(|key, value| {
+            if key == name.as_bytes() {
+                found = value;
+            }
+        });
+        read.map(|()| found).unwrap_or_default()
+    }
+
+    /// The text of a string, or nothing.
+    pub fn text(self) -> Cow<'a, str> {
+        self.as_text().map(RawText::text).unwrap_or_default()
     }
 
     /// Calls `each` with every key, as written, and value. `None` if this is not exactly one
@@ -251,6 +276,17 @@ fn find_closing_quote(bytes: &[u8], from: usize) -> Option<usize> {
             return Some(quote);
         }
         start = quote + 1;
+    }
+}
+
+/// A count. JavaScript may write `12`, `12.0` or `null`; anything else is 0, so that a wrong figure
+/// does not cost the line.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Count(pub(crate) u64);
+
+impl<'de> Deserialize<'de> for Count {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        RawJson::deserialize(deserializer).map(|raw| Count(raw.as_count()))
     }
 }
 

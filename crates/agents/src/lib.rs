@@ -21,7 +21,9 @@ mod qwen;
 mod reset;
 mod structured;
 mod text;
+mod todo;
 mod tools;
+mod usage;
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
@@ -250,6 +252,14 @@ fn failure(kind: FailureKind, message: impl Into<String>) -> Failure {
     Failure { kind, message: message.into(), resets_at: None }
 }
 
+/// `help` is the command that lists the agent's flags.
+fn start_failure(agent: &str, message: &str, help: &str) -> Failure {
+    let message = format!(
+        "{agent} would not start: {message} (see \"agent\": {{\"flags\"}} in the settings, and {help})"
+    );
+    failure(FailureKind::Usage, message)
+}
+
 fn with_credentials_hint(mut failure: Failure, remedy: &str) -> Failure {
     if failure.kind == FailureKind::Credentials {
         failure.message = format!("{} ({remedy})", failure.message.trim_end());
@@ -277,6 +287,22 @@ fn one_line(text: &str) -> String {
 }
 
 pub type Emit<'e> = dyn FnMut(Event<'_>) + 'e;
+
+fn emit_text(text: Cow<'_, str>, subagent: bool, emit: &mut Emit<'_>) {
+    if !text.is_empty() {
+        emit(Event::Text { text, joined: false, subagent });
+    }
+}
+
+fn emit_thinking(text: Cow<'_, str>, subagent: bool, emit: &mut Emit<'_>) {
+    if !text.is_empty() {
+        emit(Event::Thinking { text, joined: false, subagent });
+    }
+}
+
+fn emit_notice(text: &str, emit: &mut Emit<'_>) {
+    emit(Event::Notice { text: one_line(text).into() });
+}
 
 /// Turns the output of one process into events. Unknown lines become [`Event::Output`].
 pub trait OutputReader {
@@ -314,6 +340,11 @@ pub trait Adapter: std::fmt::Debug + Sync {
     fn writable_dir_flags(&self, _directories: &[PathBuf]) -> Vec<OsString> {
         Vec::new()
     }
+    /// Flags that set variables where its environment is not ralph's to set.
+    fn env_flags(&self, _variables: &[(&str, &str)]) -> Vec<OsString> {
+        Vec::new()
+    }
+
     fn reader(&self, structured: bool) -> Box<dyn OutputReader>;
     /// Adds flags that make the agent call `hook` before each tool. Returns `None` if it cannot, or
     /// would not start with these flags anyway.
@@ -332,35 +363,11 @@ impl dyn Adapter {
         self.profile().name
     }
 
-    pub fn install_command(&self) -> &'static str {
-        self.profile().install_command
-    }
-
     pub fn recorded_version(&self) -> Option<&'static str> {
         match self.profile().recording {
             Recording::Version { version, .. } => Some(version),
             Recording::Missing { .. } => None,
         }
-    }
-
-    pub fn interactive_autonomous_flags(&self) -> &'static [&'static str] {
-        self.profile().interactive_autonomous_flags
-    }
-
-    pub fn streams_text(&self) -> bool {
-        self.profile().streams_text
-    }
-
-    pub fn reports_cost(&self) -> bool {
-        self.profile().cost_is_verified
-    }
-
-    pub fn reports_tokens(&self) -> bool {
-        self.profile().tokens.is_some()
-    }
-
-    pub fn sandboxes_itself(&self) -> bool {
-        self.profile().sandboxes_itself
     }
 }
 

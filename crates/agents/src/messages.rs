@@ -6,7 +6,6 @@
 mod account;
 mod lines;
 mod outcome;
-mod plan;
 
 use std::borrow::Cow;
 
@@ -14,25 +13,22 @@ use jiff::{Timestamp, Zoned};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use self::account::{TokenCounts, UsageTotals};
+use self::account::UsageTotals;
 use self::lines::{ContentBlock, LineHeader, PartialLine, RateLimitLine, SystemLine};
 use self::outcome::ResultLine;
 pub(super) use self::outcome::failure_by_message;
-pub(super) use self::plan::todo_items;
-use self::plan::{TodoChange, TodoList};
 use super::structured::{LineOutcome, LineParser};
-use super::text::LastOutput;
-use super::tools::{RecentMap, summary, tool_output};
-use super::{Emit, SUMMARY_CHARS, failure, one_line, reset, with_credentials_hint};
-use crate::json::{Count, RawJson, RawText, ShortStr, lenient};
-use ralph_events::event::{Event, Failure, FailureKind};
+use super::todo::TodoChange;
+use super::tools::{RecentMap, ToolEnd, ToolTracker, summary, tool_output};
+use super::{Emit, SUMMARY_CHARS, emit_notice, failure, reset, with_credentials_hint};
+use crate::json::{RawJson, RawText, ShortStr, lenient};
+use ralph_events::event::{Event, FailureKind};
 use ralph_events::text::format_duration;
 
 #[derive(Debug)]
 pub(super) struct StreamJsonDialect {
     /// The prompt comes back as a `user` message.
     pub(super) echoes_prompt: bool,
-    pub(super) explain_failure: fn(&LastOutput<'_>) -> Option<Failure>,
     /// Finds the start of the program's own API error in a text. The flag says that the message has
     /// no usage.
     pub(super) api_error: Option<fn(&str, bool) -> Option<usize>>,
@@ -50,10 +46,9 @@ pub(super) struct StreamJsonParser {
     dialect: &'static StreamJsonDialect,
     session: String,
     model: String,
-    running: RecentMap<OpenToolCall>,
+    tools: ToolTracker,
     /// Calls reported as denied before their result.
     denied: RecentMap<()>,
-    todo: TodoList,
     account: UsageTotals,
     resets_at: Option<i64>,
     /// The API error at the end of the latest message.
@@ -68,9 +63,8 @@ impl StreamJsonParser {
             dialect,
             session: String::new(),
             model: String::new(),
-            running: RecentMap::default(),
+            tools: ToolTracker::default(),
             denied: RecentMap::default(),
-            todo: TodoList::default(),
             account: UsageTotals::default(),
             resets_at: None,
             api_error: None,
@@ -83,8 +77,8 @@ impl StreamJsonParser {
             return LineOutcome::Unknown;
         };
         let subagent = line.from_subagent;
-        let tokens = message.usage.map(|usage| self.dialect.tokens(TokenCounts::read(usage)));
-        let has_no_usage = tokens.is_none_or(|tokens| tokens == TokenCounts::default());
+        let usage = message.usage.map(|counts| self.dialect.usage(counts));
+        let has_no_usage = usage.is_none_or(|usage| usage.total_tokens() == 0);
         self.api_error = None;
         // The program's own text, such as an API error.
         let synthetic =
@@ -118,8 +112,8 @@ impl StreamJsonParser {
                 _ => understood = false,
             }
         }
-        if let (Some(id), Some(tokens)) = (message.id, tokens)
-            && self.account.add_message(&id.text(), tokens)
+        if let (Some(id), Some(usage)) = (message.id, usage)
+            && self.account.add_message(&id.text(), usage)
         {
             emit(Event::Usage(self.account.total));
         }
@@ -142,7 +136,7 @@ impl StreamJsonParser {
         if !answer.trim().is_empty() {
             emit(Event::Text { text: answer.into(), joined: false, subagent });
         }
-        emit(Event::Notice { text: one_line(error).into() });
+        emit_notice(error, emit);
         if !subagent {
             self.api_error = Some(error.to_owned());
         }
@@ -158,7 +152,7 @@ impl StreamJsonParser {
             // A `rate_limit_event` is more precise than the text.
             self.resets_at = self.resets_at.or(resets_at);
         }
-        emit(Event::Notice { text: one_line(text).into() });
+        emit_notice(text, emit);
     }
 
     fn user(&mut self, line: &LineHeader<'_>, emit: &mut Emit<'_>) -> LineOutcome {
@@ -185,9 +179,7 @@ impl StreamJsonParser {
                 }
                 b"text" => {
                     if is_news {
-                        emit(Event::Notice {
-                            text: one_line(&block.text.prefix(SUMMARY_CHARS + 1)).into(),
-                        });
+                        emit_notice(&block.text.prefix(SUMMARY_CHARS + 1), emit);
                     }
                 }
                 b"image" | b"document" => {}
@@ -200,25 +192,8 @@ impl StreamJsonParser {
     fn tool_started(&mut self, block: &ContentBlock<'_>, subagent: bool, emit: &mut Emit<'_>) {
         let id = &*block.id.text();
         let name = &*block.name.map_or("tool".into(), RawText::text);
-        let summary = summary(name, block.input);
-        // Only the main agent's list is shown.
-        let plan = if subagent { None } else { TodoChange::from_tool_call(name, block.input) };
-        let before = plan.as_ref().map(|_| self.todo.clone());
-        match &plan {
-            // Shown at once, because the result adds nothing.
-            Some(plan) => {
-                if self.todo.apply(plan, id) {
-                    emit(Event::Todo { items: self.todo.items() });
-                }
-            }
-            None => emit(Event::ToolStarted {
-                id: id.into(),
-                name: name.into(),
-                summary: summary.as_str().into(),
-                subagent,
-            }),
-        }
-        self.running.insert(id, OpenToolCall { name: name.to_owned(), summary, before });
+        let change = TodoChange::from_tool_call(name, block.input);
+        self.tools.start(id, name, summary(name, block.input), change, subagent, emit);
     }
 
     fn tool_ended(
@@ -229,36 +204,10 @@ impl StreamJsonParser {
         emit: &mut Emit<'_>,
     ) {
         let id = &*block.id.text();
-        let failed = block.is_error;
         let denied = self.denied.remove(id).is_some() || denied;
-        let started = self.running.remove(id);
         let (size, preview) = tool_output(block.content);
-        if let Some(before) = started.as_ref().and_then(|started| started.before.as_ref()) {
-            if !failed {
-                return self.todo.name(id, &preview);
-            }
-            if self.todo.items() != before.items() {
-                self.todo = before.clone();
-                emit(Event::Todo { items: self.todo.items() });
-            }
-            // A failed change is shown as a failed tool.
-            emit(Event::ToolStarted {
-                id: id.into(),
-                name: started.as_ref().map_or("tool", |started| &started.name).into(),
-                summary: started.as_ref().map_or("", |started| &started.summary).into(),
-                subagent,
-            });
-        }
-        emit(Event::ToolEnded {
-            id: id.into(),
-            name: started.as_ref().map_or("tool", |started| &started.name).into(),
-            failed,
-            denied,
-            lines: size.lines,
-            chars: size.chars,
-            preview,
-            subagent,
-        });
+        let end = ToolEnd { failed: block.is_error, denied, size, preview };
+        self.tools.end(id, end, subagent, emit);
     }
 
     /// Reads part of a message that an `assistant` line repeats. Only the final usage is new.
@@ -267,7 +216,7 @@ impl StreamJsonParser {
             return LineOutcome::Malformed;
         };
         if let (Some(id), Some(usage)) = (line.api_message_id, line.event.usage) {
-            self.account.add_message(&id, self.dialect.tokens(usage));
+            self.account.add_message(&id, self.dialect.usage(usage));
         }
         LineOutcome::Parsed
     }
@@ -292,32 +241,22 @@ impl StreamJsonParser {
             }
             "task_notification" => {
                 let status = line.status.as_deref().unwrap_or("ended");
-                let summary = line.summary.map(RawText::text).unwrap_or_default();
-                emit(Event::Notice {
-                    text: one_line(&format!("background task {status}: {summary}")).into(),
-                });
+                let summary = line.summary.unwrap_or_default().text();
+                emit_notice(&format!("background task {status}: {summary}"), emit);
             }
             "hook_response" => {
                 if line.outcome.as_deref().is_some_and(|outcome| outcome != "success") {
                     let name = line.hook_name.as_deref().unwrap_or("?");
-                    let stderr = line.stderr.map(RawText::text).unwrap_or_default();
-                    emit(Event::Notice {
-                        text: one_line(&format!("hook {name} failed: {stderr}")).into(),
-                    });
+                    let stderr = line.stderr.unwrap_or_default().text();
+                    emit_notice(&format!("hook {name} failed: {stderr}"), emit);
                 }
             }
-            "compact_boundary" => {
-                emit(Event::Notice { text: "the agent's context was compacted".into() })
-            }
-            "model_refusal_no_fallback" => {
-                emit(Event::Notice { text: "the model refused to answer".into() })
-            }
+            "compact_boundary" => emit_notice("the agent's context was compacted", emit),
+            "model_refusal_no_fallback" => emit_notice("the model refused to answer", emit),
             "notification" | "informational" => {
-                match line.text.or(line.content).map(RawText::text) {
-                    Some(text) if !text.is_empty() => {
-                        emit(Event::Notice { text: one_line(&text).into() })
-                    }
-                    _ => {}
+                let text = line.text.or(line.content).unwrap_or_default().text();
+                if !text.is_empty() {
+                    emit_notice(&text, emit);
                 }
             }
             _ => return LineOutcome::Unknown,
@@ -376,7 +315,6 @@ impl StreamJsonParser {
             return LineOutcome::Malformed;
         };
         let usage = self.account.finish(&line, self.dialect);
-        let turns: Count = lenient(line.num_turns);
         let failure = line.failure(self.api_error.as_deref(), self.resets_at);
         if failure.is_none()
             && self.dialect.result_counts_as_text
@@ -394,7 +332,7 @@ impl StreamJsonParser {
             }),
             usage: (line.usage.is_some() || line.model_usage.is_some() || !usage.is_zero())
                 .then_some(usage),
-            turns: line.num_turns.map(|_| u32::try_from(turns.0).unwrap_or(u32::MAX)),
+            turns: line.num_turns.map(RawJson::as_u32),
         });
         LineOutcome::Result
     }
@@ -427,10 +365,6 @@ impl LineParser for StreamJsonParser {
             _ => LineOutcome::Unknown,
         }
     }
-
-    fn explain_failure(&self, output: &LastOutput<'_>) -> Option<Failure> {
-        (self.dialect.explain_failure)(output)
-    }
 }
 
 /// Reports a retry. The program may renew credentials after the first rejection; after the second,
@@ -457,14 +391,6 @@ fn api_retry(line: &SystemLine<'_>, emit: &mut Emit<'_>) -> LineOutcome {
     LineOutcome::Result
 }
 
-#[derive(Debug)]
-struct OpenToolCall {
-    name: String,
-    summary: String,
-    /// The list before the call, if the call changes it.
-    before: Option<TodoList>,
-}
-
 fn starts_with(content: Option<RawJson<'_>>, prefix: &str) -> bool {
     tool_output(content).1.starts_with(prefix)
 }
@@ -475,18 +401,13 @@ fn is_denied_tool(meta: Option<RawJson<'_>>, block: &ContentBlock<'_>) -> bool {
         #[serde(borrow)]
         id: Option<RawText<'a>>,
         non_execution_kind: Option<ShortStr<'a>>,
-        permission_decision: Option<PermissionDecision<'a>>,
-    }
-    #[derive(Deserialize)]
-    struct PermissionDecision<'a> {
-        #[serde(borrow)]
-        decision: Option<ShortStr<'a>>,
+        permission_decision: Option<RawJson<'a>>,
     }
     let metas: Vec<ToolResultMeta<'_>> = lenient(meta);
     metas.iter().any(|meta| {
-        let decision = meta.permission_decision.as_ref();
+        let decision = meta.permission_decision.unwrap_or_default().member("decision");
         meta.id == Some(block.id)
             && (meta.non_execution_kind.as_deref() == Some("permission-rule")
-                || decision.and_then(|decision| decision.decision.as_deref()) == Some("reject"))
+                || decision.text() == "reject")
     })
 }

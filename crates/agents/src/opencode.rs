@@ -6,18 +6,18 @@
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::messages::todo_items;
-use super::structured::{LineOutcome, LineParser, StructuredReader};
-use super::text::{LastOutput, PlainReader};
+use super::structured::{LineOutcome, LineParser, stream_or_text};
+use super::text::LastOutput;
+use super::todo::TodoChange;
 use super::tools::{ToolEnd, ToolTracker, summary, tool_output};
 use super::{
-    Adapter, AgentInvocation, AgentRequest, Emit, OutputReader, PromptVia, api, failure,
-    has_option, one_line, with_credentials_hint,
+    Adapter, AgentInvocation, AgentRequest, Emit, OutputReader, PromptVia, api, emit_notice,
+    emit_text, emit_thinking, failure, has_option, with_credentials_hint,
 };
-use crate::json::{Count, RawJson, RawText, ShortStr, TextSize, lenient};
+use crate::json::{Count, RawJson, RawText, ShortStr, lenient};
 use crate::profile::{
-    AgentHome, AgentProfile, FileExposure, HomeDir, MODEL_SERVICE_PREFIXES, PROVIDER_HOSTS,
-    Recording,
+    AgentExtras, AgentHome, AgentProfile, FileExposure, HomeDir, MODEL_SERVICE_PREFIXES,
+    PROVIDER_HOSTS, Recording,
 };
 use ralph_events::control_chars::strip_control_chars;
 use ralph_events::event::{Event, Exit, Failure, FailureKind, Usage};
@@ -33,14 +33,9 @@ static PROFILE: AgentProfile = AgentProfile {
     cost: Some("after each step"),
     cost_is_verified: true,
     limit_end: Some("if the service tells"),
-    streams_text: false,
-    sandboxes_itself: false,
-    stop_hook: false,
     interactive_autonomous_flags: &[],
     hosts: PROVIDER_HOSTS,
     key_prefixes: MODEL_SERVICE_PREFIXES,
-    cloud_keys: &[],
-    configured_keys: None,
     homes: &[AgentHome {
         dir: HomeDir::HOME,
         entries: &[
@@ -49,6 +44,7 @@ static PROFILE: AgentProfile = AgentProfile {
             (".opencode/bin", FileExposure::Config),
         ],
     }],
+    extras: AgentExtras::NONE,
 };
 
 impl Adapter for Opencode {
@@ -77,11 +73,7 @@ impl Adapter for Opencode {
     }
 
     fn reader(&self, structured: bool) -> Box<dyn OutputReader> {
-        if structured {
-            Box::new(StructuredReader::new(OpencodeParser::default()))
-        } else {
-            Box::new(PlainReader::new(explain_failure))
-        }
+        stream_or_text(structured, OpencodeParser::default(), explain_failure)
     }
 }
 
@@ -129,10 +121,7 @@ impl LineParser for OpencodeParser {
                 LineOutcome::Parsed
             }
             ("reasoning", Some(part)) => {
-                let text = part.text.map(RawText::text).unwrap_or_default();
-                if !text.is_empty() {
-                    emit(Event::Thinking { text, joined: false, subagent });
-                }
+                emit_thinking(part.text.unwrap_or_default().text(), subagent, emit);
                 LineOutcome::Parsed
             }
             ("tool_use", Some(part)) => self.tool(part, subagent, emit),
@@ -142,16 +131,15 @@ impl LineParser for OpencodeParser {
                 self.step(part, subagent, emit)
             }
             ("error", _) => {
-                let error: OpencodeError<'_> = lenient(line.error);
-                let failure = error.failure(line.timestamp.0);
+                let failure = error_failure(line.error.unwrap_or_default(), line.timestamp.0);
                 self.error(failure, subagent, emit)
             }
             _ => LineOutcome::Unknown,
         }
     }
 
-    fn explain_failure(&self, output: &LastOutput<'_>) -> Option<Failure> {
-        self.overflow.clone().or_else(|| explain_failure(output))
+    fn pending_failure(&self) -> Option<Failure> {
+        self.overflow.clone()
     }
 
     fn may_run_tool(&self) -> bool {
@@ -165,24 +153,24 @@ impl LineParser for OpencodeParser {
 
 impl OpencodeParser {
     fn text(&mut self, part: &MessagePart<'_>, subagent: bool, emit: &mut Emit<'_>) {
-        let text = part.text.map(RawText::text).unwrap_or_default();
+        let text = part.text.unwrap_or_default().text();
         if text.is_empty() {
             return;
         }
         if !part.synthetic {
             return if self.compacting && !subagent {
-                emit(Event::Thinking { text, joined: false, subagent });
+                emit_thinking(text, subagent, emit);
             } else {
-                emit(Event::Text { text, joined: false, subagent });
+                emit_text(text, subagent, emit);
             };
         }
-        let metadata: ToolMetadata = lenient(part.metadata);
-        if metadata.compaction_continue && !subagent {
+        let metadata = part.metadata.unwrap_or_default();
+        if metadata.member("compaction_continue").is_true() && !subagent {
             // The previous step was a summary.
             let reason = "the agent's context was compacted: its last words were a summary";
             emit(Event::Retracted { reason: reason.into() });
         }
-        emit(Event::Notice { text: one_line(&text).into() });
+        emit_notice(&text, emit);
     }
 
     fn error(&mut self, failure: Failure, subagent: bool, emit: &mut Emit<'_>) -> LineOutcome {
@@ -190,14 +178,14 @@ impl OpencodeParser {
             self.compacting = true;
             self.overflow_count += 1;
             if self.overflow_count != 2 {
-                emit(Event::Notice { text: one_line(&failure.message).into() });
+                emit_notice(&failure.message, emit);
                 self.overflow = (self.overflow_count == 1).then_some(failure);
                 return LineOutcome::Parsed;
             }
             self.overflow = None;
         }
         if subagent {
-            emit(Event::Notice { text: one_line(&failure.message).into() });
+            emit_notice(&failure.message, emit);
             return LineOutcome::Parsed;
         }
         emit(Event::Result {
@@ -212,25 +200,23 @@ impl OpencodeParser {
         let state: ToolState<'_> = lenient(part.state);
         let id = part.call.as_deref().unwrap_or_default();
         let name = part.tool.as_deref().unwrap_or("tool");
-        let plan = state.input.filter(|_| name == "todowrite").and_then(todo_items);
-        self.tools.start(id, name, summary(name, state.input), plan, subagent, emit);
+        let change = state.input.filter(|_| name == "todowrite").and_then(TodoChange::replace);
+        self.tools.start(id, name, summary(name, state.input), change, subagent, emit);
         let failed = state.status.as_deref() == Some("error");
-        let metadata: ToolMetadata = lenient(state.metadata);
-        let error = state.error.map(RawText::text).unwrap_or_default();
+        let exit: f64 = lenient(state.metadata.map(|metadata| metadata.member("exit")));
+        let error = state.error.unwrap_or_default().text();
         if failed && !subagent && error.contains(REJECTED_PHRASE) {
             self.rejected = Some(name.to_owned());
         }
         let (size, preview) = match state.error.filter(|_| failed) {
             Some(error) => (error.size(), error.prefix(super::PREVIEW_CHARS)),
-            None => {
-                state.output.map_or((TextSize::default(), "".into()), |raw| tool_output(Some(raw)))
-            }
+            None => tool_output(state.output),
         };
         self.tools.end(
             id,
             ToolEnd {
                 // opencode reports a failed command as a successful call.
-                failed: failed || metadata.exit.is_some_and(|code| code != 0.0),
+                failed: failed || exit != 0.0,
                 denied: failed && DENIED_PHRASES.iter().any(|phrase| error.contains(phrase)),
                 size,
                 preview,
@@ -242,10 +228,9 @@ impl OpencodeParser {
     }
 
     fn step(&mut self, part: &MessagePart<'_>, subagent: bool, emit: &mut Emit<'_>) -> LineOutcome {
-        let tokens: OpencodeTokens = lenient(part.tokens);
         let cost: Option<f64> = lenient(part.cost);
         let cost = cost.filter(|cost| *cost >= 0.0);
-        self.usage.add(&tokens.usage(cost));
+        self.usage.add(&usage(part.tokens.unwrap_or_default(), cost));
         emit(Event::Usage(self.usage));
         if subagent {
             return LineOutcome::Parsed;
@@ -305,8 +290,7 @@ fn explain_failure(output: &LastOutput<'_>) -> Option<Failure> {
             format!("opencode would not start: {message} (`opencode models` lists what there is)"),
         ));
     }
-    let failure = api::classify_failure(0, message);
-    (failure.kind != FailureKind::Other).then(|| with_credentials_hint(failure, REMEDY))
+    api::known_failure(message).map(|failure| with_credentials_hint(failure, REMEDY))
 }
 
 #[derive(Deserialize)]
@@ -348,101 +332,56 @@ struct ToolState<'a> {
     metadata: Option<RawJson<'a>>,
 }
 
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct ToolMetadata {
-    exit: Option<f64>,
-    compaction_continue: bool,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct OpencodeTokens {
-    input: Count,
-    output: Count,
-    reasoning: Count,
-    cache: CacheTokens,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct CacheTokens {
-    read: Count,
-    write: Count,
-}
-
-impl OpencodeTokens {
-    /// The output count excludes reasoning.
-    fn usage(&self, cost_usd: Option<f64>) -> Usage {
-        Usage {
-            cost_usd,
-            input_tokens: self.input.0,
-            output_tokens: self.output.0.saturating_add(self.reasoning.0),
-            cache_read_tokens: self.cache.read.0,
-            cache_write_tokens: self.cache.write.0,
-        }
+/// The output count excludes reasoning.
+fn usage(tokens: RawJson<'_>, cost_usd: Option<f64>) -> Usage {
+    let count = |name| tokens.member(name).as_count();
+    let cache = tokens.member("cache");
+    Usage {
+        cost_usd,
+        input_tokens: count("input"),
+        output_tokens: count("output").saturating_add(count("reasoning")),
+        cache_read_tokens: cache.member("read").as_count(),
+        cache_write_tokens: cache.member("write").as_count(),
     }
 }
 
-#[derive(Deserialize, Default)]
-struct OpencodeError<'a> {
-    #[serde(borrow)]
-    name: Option<ShortStr<'a>>,
-    data: Option<RawJson<'a>>,
-}
-
-#[derive(Deserialize, Default)]
-struct OpencodeErrorData<'a> {
-    #[serde(borrow)]
-    message: Option<RawText<'a>>,
-    #[serde(rename = "statusCode", default)]
-    status: Count,
-    #[serde(rename = "responseHeaders")]
-    headers: Option<RawJson<'a>>,
-}
-
-impl OpencodeError<'_> {
-    /// `reported_at` is in milliseconds.
-    fn failure(&self, reported_at: u64) -> Failure {
-        let data: OpencodeErrorData<'_> = lenient(self.data);
-        let name = self.name.as_deref().unwrap_or("an error without a name");
-        let message = match data.message.map(RawText::text) {
-            Some(message) if !message.is_empty() => message.into_owned(),
-            _ => name.to_owned(),
-        };
-        let mut failure = api::classify_failure(data.status.0, &message);
-        failure.kind = match name {
-            "ProviderAuthError" => FailureKind::Credentials,
-            "ContextOverflowError" => FailureKind::Context,
-            "ContentFilterError" => FailureKind::Refusal,
-            _ => failure.kind,
-        };
-        if failure.kind == FailureKind::RateLimit {
-            failure.resets_at = failure.resets_at.or_else(|| data.retry_at(reported_at));
-        }
-        with_credentials_hint(failure, REMEDY)
+/// `reported_at` is in milliseconds.
+fn error_failure(error: RawJson<'_>, reported_at: u64) -> Failure {
+    let (name, data) = (error.member("name").as_text(), error.member("data"));
+    let name = name.map_or("an error without a name".into(), RawText::text);
+    let message = data.member("message").text();
+    let message = if message.is_empty() { &name } else { &message };
+    let mut failure = api::classify_failure(data.member("statusCode").as_count(), message);
+    failure.kind = match &*name {
+        "ProviderAuthError" => FailureKind::Credentials,
+        "ContextOverflowError" => FailureKind::Context,
+        "ContentFilterError" => FailureKind::Refusal,
+        _ => failure.kind,
+    };
+    if failure.kind == FailureKind::RateLimit {
+        let retry_at = || retry_at(data.member("responseHeaders"), reported_at);
+        failure.resets_at = failure.resets_at.or_else(retry_at);
     }
+    with_credentials_hint(failure, REMEDY)
 }
 
-impl OpencodeErrorData<'_> {
-    /// The time in `retry-after`, which has seconds or a date.
-    fn retry_at(&self, reported_at: u64) -> Option<i64> {
-        let mut retry_after = None;
-        self.headers?.for_each_member(|name, value| {
-            if name.eq_ignore_ascii_case(b"retry-after") {
-                retry_after = value.as_text();
-            }
-        })?;
-        let retry_after = retry_after?.text();
-        let reported_at = i64::try_from(reported_at / 1000).ok().filter(|at| *at > 0);
-        match retry_after.trim().parse::<i64>() {
-            Ok(seconds) => {
-                let from = reported_at.unwrap_or_else(|| Timestamp::now().as_second());
-                Some(from.saturating_add(seconds.max(0)))
-            }
-            Err(_) => jiff::fmt::rfc2822::parse(retry_after.trim())
-                .ok()
-                .map(|moment| moment.timestamp().as_second()),
+/// The time in `retry-after`, which has seconds or a date.
+fn retry_at(headers: RawJson<'_>, reported_at: u64) -> Option<i64> {
+    let mut retry_after = None;
+    headers.for_each_member(|name, value| {
+        if name.eq_ignore_ascii_case(b"retry-after") {
+            retry_after = value.as_text();
         }
+    })?;
+    let retry_after = retry_after?.text();
+    let reported_at = i64::try_from(reported_at / 1000).ok().filter(|at| *at > 0);
+    match retry_after.trim().parse::<i64>() {
+        Ok(seconds) => {
+            let from = reported_at.unwrap_or_else(|| Timestamp::now().as_second());
+            Some(from.saturating_add(seconds.max(0)))
+        }
+        Err(_) => jiff::fmt::rfc2822::parse(retry_after.trim())
+            .ok()
+            .map(|moment| moment.timestamp().as_second()),
     }
 }

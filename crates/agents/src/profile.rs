@@ -16,21 +16,43 @@ pub struct AgentProfile {
     pub cost_is_verified: bool,
     /// Whether the end of a rate limit is reported, for the documentation.
     pub limit_end: Option<&'static str>,
+    /// Flags that turn off approval prompts in an interactive session.
+    pub interactive_autonomous_flags: &'static [&'static str],
+    pub hosts: &'static [&'static str],
+    /// Prefixes of variables with its keys and service addresses.
+    pub key_prefixes: &'static [&'static str],
+    /// Its files in the home directory. A sandbox hides all others, such as transcripts of other projects.
+    pub homes: &'static [AgentHome],
+    pub extras: AgentExtras,
+}
+
+/// Facts that hold for few agents.
+#[derive(Debug, Clone, Copy)]
+pub struct AgentExtras {
     /// A text may continue in the next event, in the middle of a line.
     pub streams_text: bool,
     /// Confines itself to the project outside a sandbox of ralph's.
     pub sandboxes_itself: bool,
     /// May run Claude Code's stop hook.
     pub stop_hook: bool,
-    /// Flags that turn off approval prompts in an interactive session.
-    pub interactive_autonomous_flags: &'static [&'static str],
-    pub hosts: &'static [&'static str],
-    /// Prefixes of variables with its keys and service addresses.
-    pub key_prefixes: &'static [&'static str],
     pub cloud_keys: &'static [CloudKeys],
     pub configured_keys: Option<ConfiguredKeys>,
-    /// Its files in the home directory. A sandbox hides all others, such as transcripts of other projects.
-    pub homes: &'static [AgentHome],
+    /// As root it keeps asking for approval, unless this variable is set.
+    pub root_switch: Option<&'static str>,
+    /// The agent of this name in Docker's sandboxes, which Docker logs in.
+    pub docker_agent: Option<&'static str>,
+}
+
+impl AgentExtras {
+    pub const NONE: AgentExtras = AgentExtras {
+        streams_text: false,
+        sandboxes_itself: false,
+        stop_hook: false,
+        cloud_keys: &[],
+        configured_keys: None,
+        root_switch: None,
+        docker_agent: None,
+    };
 }
 
 /// The version whose streams the tests replay.

@@ -3,13 +3,13 @@
 //! It appends a failed API call to the model's text as `[API Error: …]`, and exits with 0.
 
 use super::messages::{StreamJsonDialect, StreamJsonParser};
-use super::structured::StructuredReader;
-use super::text::{LastOutput, PlainReader};
+use super::structured::stream_or_text;
+use super::text::LastOutput;
 use super::{
     Adapter, AgentInvocation, AgentRequest, OutputReader, PromptVia, api, failure, has_option,
 };
 use crate::profile::{
-    AgentHome, AgentProfile, FileExposure, HomeDir, MODEL_SERVICE_PREFIXES, Recording,
+    AgentExtras, AgentHome, AgentProfile, FileExposure, HomeDir, MODEL_SERVICE_PREFIXES, Recording,
 };
 use ralph_events::event::{Exit, Failure, FailureKind};
 use ralph_events::text::first_line;
@@ -25,14 +25,9 @@ static PROFILE: AgentProfile = AgentProfile {
     cost: None,
     cost_is_verified: false,
     limit_end: Some("if the service tells"),
-    streams_text: false,
-    sandboxes_itself: false,
-    stop_hook: false,
     interactive_autonomous_flags: &["--yolo"],
     hosts: &["dashscope.aliyuncs.com", "dashscope-intl.aliyuncs.com", "*.qwen.ai"],
     key_prefixes: MODEL_SERVICE_PREFIXES,
-    cloud_keys: &[],
-    configured_keys: None,
     homes: &[AgentHome {
         dir: HomeDir { moved_by: None, path: ".qwen" },
         entries: &[
@@ -42,6 +37,7 @@ static PROFILE: AgentProfile = AgentProfile {
             ("settings.json", FileExposure::Copy),
         ],
     }],
+    extras: AgentExtras::NONE,
 };
 
 impl Adapter for Qwen {
@@ -65,17 +61,12 @@ impl Adapter for Qwen {
     }
 
     fn reader(&self, structured: bool) -> Box<dyn OutputReader> {
-        if structured {
-            Box::new(StructuredReader::new(StreamJsonParser::new(&DIALECT)))
-        } else {
-            Box::new(PlainReader::new(explain))
-        }
+        stream_or_text(structured, StreamJsonParser::new(&DIALECT), explain_failure)
     }
 }
 
 static DIALECT: StreamJsonDialect = StreamJsonDialect {
     echoes_prompt: true,
-    explain_failure: explain,
     api_error: Some(api_error),
     denial: Some("Qwen Code requires permission to use "),
     remedy: Some("see `qwen auth`, or check OPENAI_API_KEY"),
@@ -94,11 +85,9 @@ fn api_error(text: &str, has_no_usage: bool) -> Option<usize> {
     (has_no_usage && text[at..].contains(']')).then_some(at)
 }
 
-fn explain(output: &LastOutput<'_>) -> Option<Failure> {
+fn explain_failure(output: &LastOutput<'_>) -> Option<Failure> {
     if output.exit == Some(Exit::Code(53)) {
         return Some(failure(FailureKind::TurnLimit, "qwen ended at its own limit of turns"));
     }
-    let message = first_line(output.stderr)?;
-    let failure = api::classify_failure(0, message);
-    (failure.kind != FailureKind::Other).then_some(failure)
+    api::known_failure(first_line(output.stderr)?)
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-use super::text::{LastOutput, output_event};
+use super::text::{ExplainFailure, LastOutput, PlainReader, output_event};
 use super::{Emit, OutputReader, OutputTail, failure};
 use crate::json::utf8;
 use ralph_events::event::{Event, Exit, Failure, FailureKind, Stream};
@@ -36,8 +36,10 @@ impl LineOutcome {
 
 pub(super) trait LineParser {
     fn read(&mut self, line: &[u8], emit: &mut Emit<'_>) -> LineOutcome;
-    /// Classifies a failure when there was no result.
-    fn explain_failure(&self, output: &LastOutput<'_>) -> Option<Failure>;
+    /// A failure in the stream that no result followed.
+    fn pending_failure(&self) -> Option<Failure> {
+        None
+    }
     /// Returns whether the text was understood.
     fn side_file(&mut self, _text: &str, _emit: &mut Emit<'_>) -> bool {
         false
@@ -66,12 +68,32 @@ pub(super) struct StructuredReader<P> {
     /// Lines outside the stream.
     stdout: OutputTail,
     stderr: OutputTail,
+    explain: ExplainFailure,
+}
+
+/// Reads a stream with `parser`, or plain text.
+pub(super) fn stream_or_text<P: LineParser + 'static>(
+    structured: bool,
+    parser: P,
+    explain: ExplainFailure,
+) -> Box<dyn OutputReader> {
+    if structured {
+        Box::new(StructuredReader::new(parser, explain))
+    } else {
+        Box::new(PlainReader::new(explain))
+    }
 }
 
 impl<P: LineParser> StructuredReader<P> {
-    pub(super) fn new(parser: P) -> Self {
-        let (stdout, stderr) = (OutputTail::default(), OutputTail::default());
-        StructuredReader { parser, has_result: false, has_parsed_line: false, stdout, stderr }
+    pub(super) fn new(parser: P, explain: ExplainFailure) -> Self {
+        StructuredReader {
+            parser,
+            has_result: false,
+            has_parsed_line: false,
+            stdout: OutputTail::default(),
+            stderr: OutputTail::default(),
+            explain,
+        }
     }
 
     fn read(&mut self, line: &[u8], emit: &mut Emit<'_>) -> LineOutcome {
@@ -162,7 +184,8 @@ impl<P: LineParser> OutputReader for StructuredReader<P> {
             Some(failure(FailureKind::Other, message))
         } else {
             let (stdout, stderr) = (self.stdout.text(), self.stderr.text());
-            self.parser.explain_failure(&LastOutput { stdout, stderr, exit })
+            let explain = || (self.explain)(&LastOutput { stdout, stderr, exit });
+            self.parser.pending_failure().or_else(explain)
         };
         if failure.is_some() {
             emit(Event::Result { failure, usage: None, turns: None });

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::{Adapter, AgentInvocation, AgentRequest, Emit, OutputReader, OutputTail};
 use crate::json::utf8;
-use crate::profile::{AgentProfile, MODEL_SERVICE_PREFIXES, Recording};
+use crate::profile::{AgentExtras, AgentProfile, MODEL_SERVICE_PREFIXES, Recording};
 use ralph_events::event::{Event, Exit, Failure, Stream};
 use ralph_events::line_splitter::Line;
 
@@ -21,17 +21,16 @@ static PROFILE: AgentProfile = AgentProfile {
     cost: None,
     cost_is_verified: false,
     limit_end: None,
-    streams_text: false,
-    sandboxes_itself: false,
-    // The program may be a wrapper around claude.
-    stop_hook: true,
     interactive_autonomous_flags: &[],
     hosts: &[],
     // The program may call any model service.
     key_prefixes: MODEL_SERVICE_PREFIXES,
-    cloud_keys: &[],
-    configured_keys: None,
     homes: &[],
+    extras: AgentExtras {
+        // The program may be a wrapper around claude.
+        stop_hook: true,
+        ..AgentExtras::NONE
+    },
 };
 
 impl Adapter for TextAdapter {
@@ -55,8 +54,11 @@ pub(super) struct PlainReader {
     answer_in_file: bool,
     stdout: OutputTail,
     stderr: OutputTail,
-    explain: fn(&LastOutput<'_>) -> Option<Failure>,
+    explain: ExplainFailure,
 }
+
+/// Classifies the failure of a program by its last output.
+pub(super) type ExplainFailure = fn(&LastOutput<'_>) -> Option<Failure>;
 
 #[derive(Debug)]
 pub(super) struct LastOutput<'a> {
@@ -66,7 +68,7 @@ pub(super) struct LastOutput<'a> {
 }
 
 impl PlainReader {
-    pub(super) fn new(explain: fn(&LastOutput<'_>) -> Option<Failure>) -> Self {
+    pub(super) fn new(explain: ExplainFailure) -> Self {
         PlainReader {
             answer_in_file: false,
             stdout: OutputTail::default(),
@@ -75,7 +77,7 @@ impl PlainReader {
         }
     }
 
-    pub(super) fn with_answer_file(explain: fn(&LastOutput<'_>) -> Option<Failure>) -> Self {
+    pub(super) fn with_answer_file(explain: ExplainFailure) -> Self {
         PlainReader { answer_in_file: true, ..PlainReader::new(explain) }
     }
 }

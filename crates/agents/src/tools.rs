@@ -2,14 +2,15 @@
 
 use std::borrow::Cow;
 
+use super::todo::{TodoChange, TodoList};
 use super::{Emit, PREVIEW_CHARS, SUMMARY_CHARS, one_line};
 use crate::json::{RawJson, RawText, TextSize, utf8};
-use ralph_events::event::{Event, TodoItem};
+use ralph_events::event::Event;
 
 #[derive(Debug, Default)]
 pub(super) struct ToolTracker {
     running: RecentMap<PendingCall>,
-    todo: Vec<TodoItem>,
+    todo: TodoList,
 }
 
 #[derive(Debug)]
@@ -17,7 +18,7 @@ struct PendingCall {
     name: String,
     summary: String,
     /// The list before the call, if the call changes it.
-    before: Option<Vec<TodoItem>>,
+    before: Option<TodoList>,
 }
 
 #[derive(Debug, Default)]
@@ -29,39 +30,51 @@ pub(super) struct ToolEnd<'a> {
 }
 
 impl ToolTracker {
+    pub(super) fn is_running(&self, id: &str) -> bool {
+        self.running.0.iter().any(|(known, _)| known == id)
+    }
+
+    pub(super) fn is_any_running_except(&self, id: Option<&str>) -> bool {
+        self.running.0.iter().any(|(known, _)| Some(known.as_str()) != id)
+    }
+
     /// A call that writes the todo list is emitted as that list.
     pub(super) fn start(
         &mut self,
         id: &str,
         name: &str,
         summary: String,
-        plan: Option<Vec<TodoItem>>,
+        change: Option<TodoChange>,
         subagent: bool,
         emit: &mut Emit<'_>,
     ) {
         // Only the main agent's list is shown.
-        let before = match plan.filter(|_| !subagent) {
-            Some(items) => {
-                emit(Event::Todo { items: items.clone() });
-                Some(std::mem::replace(&mut self.todo, items))
+        let change = change.filter(|_| !subagent);
+        let before = change.as_ref().map(|_| self.todo.clone());
+        match change {
+            // Shown at once, because the result adds nothing.
+            Some(change) => {
+                if self.todo.apply(&change, id) {
+                    emit(Event::Todo { items: self.todo.items() });
+                }
             }
-            None => {
-                emit_started(id, name, &summary, subagent, emit);
-                None
-            }
-        };
+            None => emit_started(id, name, &summary, subagent, emit),
+        }
         self.running.insert(id, PendingCall { name: name.to_owned(), summary, before });
     }
 
     pub(super) fn end(&mut self, id: &str, end: ToolEnd<'_>, subagent: bool, emit: &mut Emit<'_>) {
         let call = self.running.remove(id);
         let name = call.as_ref().map_or("tool", |call| call.name.as_str());
-        if let Some(PendingCall { summary, before: Some(items), .. }) = &call {
+        if let Some(PendingCall { summary, before: Some(before), .. }) = &call {
             if !end.failed {
-                return;
+                return self.todo.name(id, &end.preview);
             }
-            self.todo.clone_from(items);
-            emit(Event::Todo { items: items.clone() });
+            if self.todo.items() != before.items() {
+                self.todo.clone_from(before);
+                emit(Event::Todo { items: self.todo.items() });
+            }
+            // A failed change is shown as a failed tool.
             emit_started(id, name, summary, subagent, emit);
         }
         emit(Event::ToolEnded {
@@ -106,9 +119,15 @@ impl<T> RecentMap<T> {
         self.0.push((id.to_owned(), value));
     }
 
-    pub(super) fn get_mut(&mut self, id: &str) -> Option<&mut T> {
-        let mut latest_first = self.0.iter_mut().rev();
-        latest_first.find(|(known, _)| known == id).map(|(_, value)| value)
+    pub(super) fn get_or_default(&mut self, id: &str) -> &mut T
+    where
+        T: Default,
+    {
+        let at = self.0.iter().rposition(|(known, _)| known == id).unwrap_or_else(|| {
+            self.insert(id, T::default());
+            self.0.len() - 1
+        });
+        &mut self.0[at].1
     }
 
     pub(super) fn remove(&mut self, id: &str) -> Option<T> {

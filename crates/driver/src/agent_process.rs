@@ -32,16 +32,13 @@ const MAX_STDERR_LINES: usize = 5;
 /// Screen lines recorded in the journal.
 const MAX_SCREEN_LINES: usize = 200;
 
-/// Silence after which a completion signal counts.
-const QUIET_AFTER_COMPLETION_MS: u64 = 1_000;
-
 pub(super) struct AgentProcess {
     pub(super) child: ChildId,
     pub(super) started_ms: u64,
     pub(super) ended_by: Option<EndCause>,
     pub(super) files: AgentFiles,
     /// The agent's screen, if it has one.
-    screen: Option<PtyScreen>,
+    pub(super) screen: Option<PtyScreen>,
     reader: Box<dyn OutputReader>,
     /// Extracts the agent's words, if the reader does not.
     filter: Option<FilteredReader>,
@@ -53,8 +50,6 @@ pub(super) struct AgentProcess {
     completion_is_final: bool,
     /// The completion pattern is fast enough to check while the agent runs.
     can_report_completion: bool,
-    /// Time of the next check for completion.
-    check_at_ms: Option<u64>,
     summary: AttemptSummary,
 }
 
@@ -144,7 +139,6 @@ impl AgentProcess {
             is_plain: false,
             completion_is_final: false,
             can_report_completion: true,
-            check_at_ms: None,
             summary: facts,
         }
     }
@@ -175,36 +169,12 @@ impl AgentProcess {
         self
     }
 
-    pub(super) fn has_screen(&self) -> bool {
-        self.screen.is_some()
-    }
-
-    pub(super) fn screen(&mut self) -> Option<&mut PtyScreen> {
-        self.screen.as_mut()
-    }
-
-    /// Time of the next check of screen or completion.
-    pub(super) fn next_check_ms(&self) -> Option<u64> {
-        self.screen.as_ref().and_then(PtyScreen::next_check_ms).or(self.check_at_ms)
-    }
-
-    pub(super) fn note_output(&mut self, now_ms: u64) {
-        if self.completion_is_final
-            && self.can_report_completion
-            && self.is_plain
-            && self.summary.purpose == Purpose::Work
-        {
-            self.check_at_ms = Some(now_ms.saturating_add(QUIET_AFTER_COMPLETION_MS));
-        }
-    }
-
-    /// Returns whether the agent has been silent for a moment after a completion signal. Starts the grace period
-    /// of a result, until it prints again.
-    pub(super) fn is_silent_after_completion(&mut self, now_ms: u64) -> bool {
-        if self.check_at_ms.is_none_or(|at| now_ms < at) {
+    /// Returns whether the output so far has the completion signal. It counts as a result, until the agent prints
+    /// again.
+    pub(super) fn has_said_done(&mut self) -> bool {
+        if !self.can_report_completion {
             return false;
         }
-        self.check_at_ms = None;
         let mut detector = self.summary.detector.clone();
         let line = String::from_utf8_lossy(self.stdout.unfinished());
         if !line.is_empty() {

@@ -37,7 +37,7 @@ pub fn annotate_commits(
         let commits = told.lines().filter_map(|line| line.split_once(' '));
         Some(commits.map(|(id, subject)| (id.to_owned(), subject.to_owned())).collect())
     });
-    let commits = facts.others.iter().chain(facts.commits());
+    let commits = facts.commits_by_others.iter().chain(facts.commits());
     let ids: Vec<String> =
         commits.rev().take(MAX_COMMITS_CHECKED).map(|commit| commit.id.clone()).collect();
     if ids.is_empty() {
@@ -111,8 +111,8 @@ mod tests {
                 subject: "as git put it".to_owned(),
                 since: Some(find(since)),
                 time_ms: 1,
-                gone: false,
-                no_branch: false,
+                is_unreachable: false,
+                is_detached: false,
             });
         }
         facts.head = Some(find("three"));

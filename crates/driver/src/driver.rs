@@ -26,12 +26,14 @@ use ralph_engine::machine::{Action, Input, LoopMachine, Now};
 use ralph_engine::prompt as prompts;
 use ralph_events::env_names;
 use ralph_events::event::{EndCause, Event, Outcome};
+use ralph_events::run_state::RunState;
 use ralph_events::text;
 use ralph_process::Occurrence;
-use ralph_report::Reporter;
+use ralph_report::{Redraw, Reporter};
 
 use super::agent_process::AgentProcess;
 use super::guardrail::GuardrailProcess;
+use super::pty_agent::PtyScreen;
 use super::recorder::Recorder;
 use super::run_spec::{GuardrailSpec, PromptSource, RunSpec};
 use super::task_gate::TaskGate;
@@ -56,26 +58,26 @@ pub fn run<W: World>(
     reporters: Vec<Box<dyn Reporter>>,
     preface: &[Event<'static>],
 ) -> RunEnd {
-    let machine = match &spec.progress {
+    let machine = match &spec.resumed {
         None => LoopMachine::new(spec.all_rules()),
-        Some(progress) => LoopMachine::resumed(spec.all_rules(), progress.clone()),
+        Some(state) => LoopMachine::resumed(spec.all_rules(), state.clone()),
     };
     let machine = match &spec.tasks {
         Some(tasks) if tasks.check_first => machine.with_initial_check(),
         _ => machine,
     };
-    let state = spec.progress.as_ref().map(|_| world.run_state()).unwrap_or_default();
+    let state = spec.resumed.clone().unwrap_or_default();
     // A log's name comes from the command, and must not tell a secret either.
     let commands: Vec<_> = spec.guardrails.iter().map(GuardrailSpec::shown_command).collect();
     let mut driver = Driver {
         spec,
         world,
         machine,
+        commit_message: state.resume.commit_message.clone(),
         recorder: Recorder::new(reporters, spec.journal_bytes, state),
         task: ActiveTask::None,
         log_slugs: prompts::log_slugs(commands.iter().map(|command| &**command)),
         queue: VecDeque::new(),
-        commit_message: spec.progress.as_ref().and_then(|left| left.commit_message.clone()),
         staged_snapshot: None,
         unused_commit_message: None,
         iterations_without_tools: 0,
@@ -165,27 +167,27 @@ impl<W: World> Driver<'_, W> {
             completion: completion.into(),
             max_iterations: spec.rules.max_iterations,
             branch: self.initial_branch.clone().map(Into::into),
-            streams_text: spec.agent.adapter.streams_text(),
+            streams_text: spec.agent.adapter.profile().extras.streams_text,
             plain_text: spec.agent.adapter.name() == "text",
         });
-        if let Some(progress) = &spec.progress {
+        if let Some(state) = spec.resumed.clone().map(RunState::closed) {
             self.recorder.record(&Event::RunContinued {
-                after: progress.outcome,
-                iterations: progress.iterations,
+                after: state.outcome(),
+                iterations: state.resume.iterations,
                 // Iterations that only have to be finished do not restart, nor those beyond a lowered limit.
-                cut_off: progress.open.map(|open| open.iteration).filter(|iteration| {
+                cut_off: state.resume.open.map(|open| open.iteration).filter(|iteration| {
                     !self.machine.has_open_iteration()
                         && *iteration <= self.machine.max_iterations()
                 }),
                 unchecked: self.machine.unchecked_iteration(),
-                usage: progress.spending.reported(),
-                duration_ms: progress.active_ms,
+                usage: state.totals.spending.reported(),
+                duration_ms: state.clock.active_ms,
             });
         }
         for event in preface {
             self.recorder.record(event);
         }
-        (self.recorder.at.iteration, self.recorder.at.attempt) = self.machine.position();
+        self.recorder.at = self.machine.stamp(self.world.now());
         self.queue.push_back(Input::Start);
         // Requests from before the start.
         self.handle_requests();
@@ -226,7 +228,7 @@ impl<W: World> Driver<'_, W> {
                 self.retry_scm_command(now);
             }
             if self.recorder.next_tick().is_some_and(|at| ms_until_tick(at, now) == 0) {
-                self.recorder.tick(now.wall_ms);
+                self.recorder.redraw(Redraw::Tick { now_ms: now.wall_ms });
             }
         }
     }
@@ -243,6 +245,10 @@ impl<W: World> Driver<'_, W> {
     fn step(&mut self, input: Input) {
         let now = self.take_time();
         for action in self.machine.step(now, input) {
+            self.recorder.at = match &action {
+                Action::Emit(at, _) => *at,
+                _ => self.machine.stamp(now),
+            };
             self.execute(action);
         }
     }
@@ -253,7 +259,7 @@ impl<W: World> Driver<'_, W> {
             self.recorder.next_tick().map(|at| now.mono_ms.saturating_add(ms_until_tick(at, now)));
         let again = match &self.task {
             ActiveTask::ScmRetry(_, at_ms) => Some(*at_ms),
-            ActiveTask::Agent(task) => task.next_check_ms(),
+            ActiveTask::Agent(task) => task.screen.as_ref().and_then(PtyScreen::next_check_ms),
             _ => None,
         };
         self.machine.deadline().into_iter().chain(tick).chain(again).min()
@@ -261,17 +267,9 @@ impl<W: World> Driver<'_, W> {
 
     fn execute(&mut self, action: Action) {
         match action {
-            Action::Emit(mut event) => {
-                if let Event::RunEnded { outcome, exit_code, branch, .. } = &mut event {
+            Action::Emit(_, mut event) => {
+                if let Event::RunEnded { branch, .. } = &mut event {
                     *branch = self.changed_branch().map(Into::into);
-                    let (outcome, exit_code) = (*outcome, *exit_code);
-                    self.run_final_checks(outcome, exit_code);
-                }
-                self.mark_notify(&mut event);
-                if let Event::IterationStarted { .. } = event {
-                    // A step starts at most one iteration.
-                    self.recorder.at.iteration = self.machine.iteration();
-                    self.recorder.at.attempt = 0;
                 }
                 self.recorder.record(&event);
                 self.end_recorded |= matches!(event, Event::RunEnded { .. });
@@ -291,10 +289,18 @@ impl<W: World> Driver<'_, W> {
             Action::EndAgent(cause) => {
                 if let ActiveTask::Agent(task) = &mut self.task {
                     task.ended_by = Some(cause);
-                    self.world.end(task.child, cause == EndCause::Broken);
+                    self.world.end(task.child, cause == EndCause::InternalError);
                 }
             }
             Action::KillJob => self.kill_job(),
+            Action::CheckDone => {
+                if let ActiveTask::Agent(task) = &mut self.task
+                    && task.has_said_done()
+                {
+                    self.queue.push_back(Input::ResultSeen);
+                }
+            }
+            Action::RunFinalChecks(checks) => self.run_final_checks(checks),
             Action::RunGuardrail(index) => self.run_guardrail(index),
             Action::EndGuardrail { timed_out } => {
                 if let ActiveTask::Guardrail(task) = &mut self.task {

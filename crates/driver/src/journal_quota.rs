@@ -45,7 +45,7 @@ pub struct Omitted {
 
 impl Omitted {
     fn event(self) -> Event<'static> {
-        Event::LeftOut { events: self.events, bytes: self.bytes }
+        Event::OutputOmitted { events: self.events, bytes: self.bytes }
     }
 }
 
@@ -292,7 +292,8 @@ mod tests {
         let mut ration = JournalQuota::new(u64::MAX);
         let kept = iteration(&mut ration, &[said(&long), said("after")]);
         assert_eq!(kept[1], said("after"));
-        let [Event::LeftOut { .. }, _, Event::LeftOut { .. }, Event::Text { text, .. }] = &kept[..]
+        let [Event::OutputOmitted { .. }, _, Event::OutputOmitted { .. }, Event::Text { text, .. }] =
+            &kept[..]
         else {
             panic!("{} events", kept.len())
         };
@@ -335,7 +336,7 @@ mod tests {
         let told: Vec<(u64, u64)> = out
             .iter()
             .filter_map(|event| match event {
-                Event::LeftOut { events, bytes } => Some((*events, *bytes)),
+                Event::OutputOmitted { events, bytes } => Some((*events, *bytes)),
                 _ => None,
             })
             .collect();
@@ -406,7 +407,7 @@ mod tests {
         // One record is enough; the omission is recorded, too.
         assert!(matches!(
             told(ration.decide(&result(1.0))),
-            Some(Event::LeftOut { events: 2, .. })
+            Some(Event::OutputOmitted { events: 2, .. })
         ));
         assert_eq!(told(ration.decide(&result(2.0))), Some(Event::Usage(used(2.0))));
     }
@@ -428,7 +429,7 @@ mod tests {
                 .collect();
             let out = iteration(&mut ration, &events);
             let left_out = out.iter().rev().find_map(|event| match event {
-                Event::LeftOut { events, .. } => Some(*events),
+                Event::OutputOmitted { events, .. } => Some(*events),
                 _ => None,
             });
             let kept = out.iter().filter(|event| matches!(event, Event::Output { .. })).count();

@@ -97,7 +97,7 @@ fn send(project: &Project, run: RunDir, command: &str) -> io::Result<Option<Stri
     let dir = files.dir.clone();
     let Some(Entry { at, event }) = dir.untold_end() else { return Ok(None) };
     let mut facts = Summary::of(&RunState::read(dir.read_journal()?), None);
-    (facts.run, facts.untold) = (dir.id.clone(), false);
+    (facts.info.run, facts.end.notify_pending) = (dir.id.clone(), false);
     let root = project.root();
     commit_lookup::annotate_commits(&mut facts, root, &mut |words| git::run_git(words, root).ok());
     let said = run_command(project.root(), command, &facts, &payload(at, &event, &facts, true));
@@ -116,7 +116,7 @@ fn send(project: &Project, run: RunDir, command: &str) -> io::Result<Option<Stri
     }
     lines.push(now, &Event::Notified { ok: failed.is_none() });
     files.append_journal(lines.bytes())?;
-    let (id, ended) = (&dir.id, text::truncate(&facts.message, 200, "…"));
+    let (id, ended) = (&dir.id, text::truncate(&facts.end.message, 200, "…"));
     Ok(Some(match failed {
         None => format!(
             "run {id} ended ({ended}), and ralph was killed before anybody was told: \
@@ -138,11 +138,11 @@ fn run_command(
     stdin: &[u8],
 ) -> io::Result<process::CommandOutput> {
     let args = [OsString::from("-c"), OsString::from(command)];
-    let iteration = facts.iterations.last().map_or(0, |last| last.number);
+    let iteration = facts.iterations.last().map_or(0, |last| last.record.number);
     let env = [
-        (env_names::RUN_ID, facts.run.clone()),
+        (env_names::RUN_ID, facts.info.run.clone()),
         (env_names::ITERATION, iteration.to_string()),
-        (env_names::MAX_ITERATIONS, facts.max_iterations.to_string()),
+        (env_names::MAX_ITERATIONS, facts.info.max_iterations.to_string()),
     ]
     .map(|(name, value)| (name.into(), Some(value.into())));
     let sh = OsStr::new("sh");

@@ -4,10 +4,10 @@ use std::io;
 use std::time::Duration;
 
 use crate::journal_quota::{JournalQuota, QuotaDecision};
-use ralph_events::event::{Event, Stamp, Stream};
+use ralph_events::event::{Event, Stamp};
 use ralph_events::journal::LineEncoder;
 use ralph_events::run_state::RunState;
-use ralph_report::Reporter;
+use ralph_report::{LiveOutput, Problem, Recorded, Redraw, Reporter};
 
 use super::world::Journal;
 
@@ -90,8 +90,7 @@ impl Recorder {
         self.run.apply_event(self.at, event);
         let line = self.lines.push(self.at, event);
         for reporter in &mut self.reporters {
-            reporter.event(self.at, event, &self.run);
-            reporter.line(line);
+            reporter.event(Recorded { at: self.at, event, line, run: &self.run });
         }
         line.len()
     }
@@ -128,48 +127,15 @@ impl Recorder {
         written
     }
 
-    /// Passes on the agent's raw bytes.
-    pub fn raw_output(&mut self, stream: Stream, bytes: &[u8]) {
+    /// Passes on what is shown and not recorded.
+    pub fn output(&mut self, output: LiveOutput<'_>) {
         for reporter in &mut self.reporters {
-            reporter.raw_output(stream, bytes);
+            reporter.output(self.at, output);
         }
     }
 
-    /// Shows a line that the agent has not ended. It is recorded once it has.
-    pub fn partial_line(&mut self, line: &[u8]) {
-        for reporter in &mut self.reporters {
-            reporter.partial_line(line);
-        }
-    }
-
-    /// The user's filter shows the agent's work, or no longer does.
-    pub fn filtering_changed(&mut self, on: bool) {
-        for reporter in &mut self.reporters {
-            reporter.filtering_changed(self.at, on);
-        }
-    }
-
-    /// The user's filter has failed.
-    pub fn filter_failed(&mut self) {
-        for reporter in &mut self.reporters {
-            reporter.filter_failed(self.at);
-        }
-    }
-
-    /// Shows output of the user's filter. The journal does not contain it.
-    pub fn filter_output(&mut self, bytes: &[u8]) {
-        for reporter in &mut self.reporters {
-            reporter.filter_output(self.at, bytes);
-        }
-    }
-
-    pub fn reporter_warning(&mut self) -> Option<String> {
-        self.reporters.iter_mut().find_map(|reporter| reporter.take_warning())
-    }
-
-    /// Returns a failure of a reporter that must end the run.
-    pub fn reporter_failure(&mut self) -> Option<String> {
-        self.reporters.iter_mut().find_map(|reporter| reporter.take_failure())
+    pub fn take_problems(&mut self) -> Vec<Problem> {
+        self.reporters.iter_mut().filter_map(|reporter| reporter.take_problem()).collect()
     }
 
     /// Returns when a reporter wants to redraw, by the wall clock.
@@ -177,15 +143,9 @@ impl Recorder {
         self.reporters.iter().filter_map(|reporter| reporter.next_tick()).min()
     }
 
-    pub fn tick(&mut self, now_ms: i64) {
+    pub fn redraw(&mut self, cause: Redraw) {
         for reporter in &mut self.reporters {
-            reporter.tick(now_ms);
-        }
-    }
-
-    pub fn resized(&mut self) {
-        for reporter in &mut self.reporters {
-            reporter.resized();
+            reporter.redraw(cause);
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use ralph_engine::rules::Budget;
 use ralph_events::event::{Commit, Event};
 use ralph_events::journal;
-use ralph_events::run_state::{Repeated, ResumePoint, RunState, Warning};
+use ralph_events::run_state::{Repeated, RunState, Warning};
 use ralph_git::head_log::NewCommits;
 use ralph_store::guardrail_logs;
 use ralph_store::runs::RunDir;
@@ -17,7 +17,6 @@ const FOREIGN_WRITE_MS: i64 = 10_000;
 #[derive(Debug, Clone)]
 pub struct ResumeState {
     pub run: RunState,
-    pub progress: ResumePoint,
     /// The run has done something, and nothing in its journal can be read.
     pub is_lost: bool,
     /// The run was killed before it had done anything.
@@ -38,7 +37,7 @@ impl ResumeState {
         if let Some(time_ms) = last_alive_ms(dir, run.clock.last_ms) {
             run.alive_at(time_ms);
         }
-        ResumeState { progress: run.resume_point(), run, is_lost, is_new, journal_size }
+        ResumeState { run, is_lost, is_new, journal_size }
     }
 
     /// The directory of the first start. The project may have been moved or copied since.
@@ -153,7 +152,7 @@ mod tests {
     #[test]
     fn cut_off_run_lasted_until_its_last_file_change() {
         let ralph = tempfile::tempdir().unwrap();
-        let minutes = |left: ResumeState| left.progress.active_ms / 60_000;
+        let minutes = |left: ResumeState| left.run.clock.active_ms / 60_000;
         assert_eq!(minutes(left(ralph.path(), &[START, CHECK], at(600))), 10);
         let write = |name: &str, seconds| {
             let file = std::fs::File::create(ralph.path().join(name)).unwrap();
@@ -163,7 +162,7 @@ mod tests {
         assert_eq!(minutes(left(ralph.path(), &[START, CHECK], at(600))), 15);
         write("runs/r/guardrail_001_true.log", 40 * 60);
         let cut_off = left(ralph.path(), &[START, CHECK], at(600));
-        assert_eq!(cut_off.run.duration_ms(None), cut_off.progress.active_ms, "one rule");
+        assert_eq!(cut_off.run.duration_ms(None), cut_off.run.clock.active_ms, "one rule");
         assert_eq!(minutes(cut_off), 40);
         // Another run has a guardrail of the same name.
         write("guardrail_001_true.log", 50 * 60);

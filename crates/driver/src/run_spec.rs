@@ -18,7 +18,7 @@ use ralph_engine::template;
 use ralph_events::env_names;
 use ralph_events::event::{FailAction, Purpose};
 use ralph_events::redact;
-use ralph_events::run_state::ResumePoint;
+use ralph_events::run_state::RunState;
 use ralph_git::ScmSpec;
 use ralph_tasks::TaskList;
 use ralph_tasks::ledger::Ledger;
@@ -59,8 +59,8 @@ pub struct RunSpec {
     pub rules: Rules,
     /// The completion signal counts even if the agent hangs or fails afterwards.
     pub completion_is_final: bool,
-    /// Where an interrupted run continues.
-    pub progress: Option<ResumePoint>,
+    /// The state of an interrupted run that is resumed.
+    pub resumed: Option<RunState>,
     /// Bytes of agent output to record.
     pub journal_bytes: u64,
     /// Shell command for notifications of rate-limit waits and the end.
@@ -84,6 +84,11 @@ impl RunSpec {
             silent_model_ms: self.rules.silent_model_ms.filter(|_| self.agent.reports_tools()),
             guardrails: self.guardrails.iter().map(|guardrail| guardrail.timeout_ms).collect(),
             scm: self.scm.as_ref().map(scm_kinds).unwrap_or_default(),
+            check_done_ms: self
+                .rules
+                .check_done_ms
+                .filter(|_| self.completion_is_final && self.agent.is_plain_text()),
+            notify: self.notify.is_some(),
             ..self.rules.clone()
         }
     }
@@ -232,8 +237,13 @@ impl AgentSpec {
             side_file: errand.side_file,
         };
         if self.is_on_terminal(errand.purpose) {
-            let mut own: Vec<OsString> =
-                self.adapter.interactive_autonomous_flags().iter().map(Into::into).collect();
+            let mut own: Vec<OsString> = self
+                .adapter
+                .profile()
+                .interactive_autonomous_flags
+                .iter()
+                .map(Into::into)
+                .collect();
             own.extend(self.adapter.writable_dir_flags(&self.git_directories));
             return AgentInvocation::for_terminal(&request, &own, self.args.as_deref());
         }
@@ -241,9 +251,17 @@ impl AgentSpec {
             Some(args) => AgentInvocation::verbatim(&request, args),
             None => self.adapter.invocation(&request),
         };
-        // A response filter can read formats that no adapter knows.
-        let readable = self.adapter.name() != "text" || self.response_filter.is_some();
-        AgentInvocation { structured: self.stream && readable, ..invocation }
+        AgentInvocation { structured: self.is_structured(), ..invocation }
+    }
+
+    /// A response filter can read formats that no adapter knows.
+    fn is_structured(&self) -> bool {
+        self.stream && (self.adapter.name() != "text" || self.response_filter.is_some())
+    }
+
+    /// Its work is printed line by line, without a result at the end.
+    pub fn is_plain_text(&self) -> bool {
+        !self.is_structured() && !self.interactive
     }
 
     /// Commit messages are requested without a terminal.

@@ -43,8 +43,8 @@ pub(super) struct TaskGate {
 
 #[derive(Debug)]
 struct LedgerFile {
-    /// In `$RALPH_HOME`; `None` if it is missing or not writable.
-    home: Option<PathBuf>,
+    /// `None` if it is not writable.
+    path: Option<PathBuf>,
     saved: Option<Ledger>,
 }
 
@@ -57,8 +57,8 @@ pub(super) struct GateReview {
 
 impl TaskGate {
     pub(super) fn new(spec: &TasksSpec, run: &RunSpec) -> TaskGate {
-        let home = spec.snapshots.as_ref().map(|dir| ledger_store::path(dir, &run.run_id));
-        let snapshot = LedgerFile { home, saved: None };
+        let path = spec.snapshots.as_ref().map(|dir| ledger_store::path(dir, &run.run_id));
+        let snapshot = LedgerFile { path, saved: None };
         TaskGate {
             path: spec.path.clone(),
             name: spec.name.clone(),
@@ -194,17 +194,17 @@ impl TaskGate {
             return None;
         }
         self.snapshot.saved = Some(self.ledger.clone());
-        let list = self.path.to_string_lossy();
-        let file = ledger_store::LedgerFileContent { list, ledger: &self.ledger };
+        let (list, name) = (self.path.to_string_lossy(), (&*self.name).into());
+        let file = ledger_store::LedgerFileContent { list, name, ledger: &self.ledger };
         let bytes = serde_json::to_vec_pretty(&file).ok()?;
-        let path = self.snapshot.home.as_ref()?;
+        let path = self.snapshot.path.as_ref()?;
         let err = world.save(path, &bytes).err()?;
         let message = format!(
             "what is remembered of {} cannot be kept in {}: {err}",
             self.name,
             path.display()
         );
-        self.snapshot.home = None;
+        self.snapshot.path = None;
         Some(message)
     }
 }

@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::SyncSender;
 
 use ralph_engine::machine::Now;
-use ralph_events::event::Entry;
 use ralph_events::run_state::RunState;
 use ralph_git::branch::DetachedReason;
 use ralph_git::head_log::{self, NewCommits};
@@ -169,8 +168,6 @@ pub trait Journal {
     fn make_room(&mut self) -> bool;
     /// Schedules an fsync of the journal.
     fn sync(&mut self);
-    /// Passes every journal entry, from the first.
-    fn replay(&mut self, take: &mut dyn FnMut(&Entry<'static>));
     /// The state of the run, read from the journal.
     fn run_state(&mut self) -> RunState;
 }

@@ -13,8 +13,8 @@ mod state;
 mod timers;
 
 pub use messages::{
-    Action, CommitGuardResult, GateVerdict, Input, Now, RefusedHost, ScmStatus, StopSignal,
-    UncheckedChange,
+    Action, CommitGuardResult, FinalChecks, GateVerdict, Input, Now, RefusedHost, ScmStatus,
+    StopSignal, UncheckedChange,
 };
 pub use ralph_events::run_state::AgentReport;
 
@@ -22,8 +22,8 @@ use super::rules::Rules;
 use super::stall::StallWatch;
 use iteration::Iteration;
 use job::{AgentRun, Job, JobEnd};
-use ralph_events::event::{Class, Event, Feedback, Outcome, WaitReason};
-use ralph_events::run_state::{OpenIteration, Pending, RateLimits, ResumePoint};
+use ralph_events::event::{Class, Event, Feedback, Outcome, Stamp, WaitReason};
+use ralph_events::run_state::{OpenIteration, Pending, RateLimits, ResumePoint, RunState, Totals};
 use ralph_events::spending::Spending;
 use state::{Continuation, PromptFeedback, Retries, RunClock, RunTotals, Steering, StopMode};
 
@@ -90,7 +90,8 @@ impl LoopMachine {
 
     /// Continues a run of an earlier process. An open iteration starts again under its number, unless the journal has
     /// enough to finish it.
-    pub fn resumed(rules: Rules, progress: ResumePoint) -> Self {
+    pub fn resumed(rules: Rules, state: RunState) -> Self {
+        let RunState { resume, totals, clock, end, .. } = state.closed();
         let ResumePoint {
             iterations,
             open,
@@ -102,12 +103,9 @@ impl LoopMachine {
             last_feedback,
             commit_message,
             scm_failed,
-            tools,
-            tool_errors,
-            spending,
-            active_ms,
             ..
-        } = progress;
+        } = resume;
+        let Totals { spending, tools, tool_errors, .. } = totals;
         let pending = match (pending, open) {
             (Pending::Ended(_) | Pending::Unchecked(_) | Pending::Checked { .. }, None) => {
                 Pending::Nothing
@@ -119,11 +117,11 @@ impl LoopMachine {
             (pending, _) => pending,
         };
         let reopened = open.filter(|_| !matches!(pending, Pending::Nothing | Pending::Complete));
-        let counts = open.is_none_or(|_| reopened.is_some()) && !progress.stall_checked;
-        let stall = StallWatch::resumed(rules.stall, progress.stall, &last_feedback, counts);
+        let counts = open.is_none_or(|_| reopened.is_some()) && !resume.stall_checked;
+        let stall = StallWatch::resumed(rules.stall, resume.stall, &last_feedback, counts);
         // A resume after giving up means that the user has fixed the cause. More time, money or iterations fix nothing.
         let gave_up = matches!(
-            progress.outcome,
+            end.map(|end| end.outcome),
             Some(Outcome::AgentFailed | Outcome::CredentialsRefused | Outcome::Stalled)
         );
         let (failures, limits) =
@@ -137,7 +135,7 @@ impl LoopMachine {
             retries: Retries { failures, any_succeeded, limits },
             feedback: PromptFeedback::carried(feedback),
             totals: RunTotals { spending, tools, tool_errors, scm_failed, ..RunTotals::default() },
-            clock: RunClock { started: 0, active_before_ms: active_ms },
+            clock: RunClock { started: 0, active_before_ms: clock.active_ms },
             stall,
             ..LoopMachine::new(rules)
         }
@@ -171,13 +169,9 @@ impl LoopMachine {
         self.iteration.attempt
     }
 
-    /// The open iteration and its attempt, or zeros.
-    pub fn position(&self) -> (u32, u32) {
-        if self.iteration.is_open {
-            (self.iteration.number, self.iteration.attempt)
-        } else {
-            (0, 0)
-        }
+    /// The stamp of what happens now: the iteration that is open or ended last, and its attempt.
+    pub fn stamp(&self, now: Now) -> Stamp {
+        self.iteration.stamp(now)
     }
 
     pub fn has_open_iteration(&self) -> bool {
@@ -223,12 +217,13 @@ impl LoopMachine {
             Input::PromptFailed { message } => {
                 if self.agent().is_some() {
                     let code = self.rules.exit_without_prompt;
-                    self.finish(now, Outcome::PromptLost, code, message, &mut out);
+                    self.finish(now, Outcome::PromptMissing, code, message, &mut out);
                 }
             }
             Input::Output => {
+                let check_done_ms = self.rules.check_done_ms;
                 if let Some(agent) = self.agent_mut() {
-                    agent.last_output = now.mono_ms;
+                    agent.on_output(now, check_done_ms);
                 }
             }
             Input::Working => {
@@ -270,7 +265,7 @@ impl LoopMachine {
                 self.on_stall_check(now, fingerprint, &mut out);
             }
             Input::Timer => self.on_timer(now, &mut out),
-            Input::Refusals(hosts) => self.on_refusals(hosts, &mut out),
+            Input::Refusals(hosts) => self.on_refusals(now, hosts, &mut out),
             Input::Signal(signal) => self.on_signal(now, signal, &mut out),
             Input::Stop { signal, now: at_once } => {
                 self.request_stop(now, signal, at_once, &mut out);
@@ -282,16 +277,20 @@ impl LoopMachine {
                     self.resume(now, &mut out);
                 }
             }
-            Input::EndNotRecorded { message } => self.on_end_not_recorded(message, &mut out),
-            Input::Broken { message } => {
+            Input::EndNotRecorded { message } => self.on_end_not_recorded(now, message, &mut out),
+            Input::InternalError { message } => {
                 if !self.is_finished() {
-                    self.steering.stop = Some(StopMode::Broken(message));
+                    self.steering.stop = Some(StopMode::InternalError(message));
                     self.apply_stop(&mut out);
                     self.stop_if_idle(now, &mut out);
                 }
             }
         }
         out
+    }
+
+    fn emit(&self, now: Now, event: Event<'static>, out: &mut Vec<Action>) {
+        out.push(Action::Emit(self.stamp(now), event));
     }
 
     /// Starts with what the journal already decides: that needs no agent.
@@ -351,9 +350,8 @@ impl LoopMachine {
             Some(open) => self.iteration.worked_ms = open.worked_ms,
             None => self.totals.spending.start_iteration(),
         }
-        out.push(Action::Emit(Event::IterationStarted {
-            max_iterations: self.rules.max_iterations,
-        }));
+        let event = Event::IterationStarted { max_iterations: self.rules.max_iterations };
+        self.emit(now, event, out);
         self.retry(now, out);
     }
 }

@@ -37,10 +37,15 @@ pub struct Rules {
     pub term_pauses: bool,
     /// Refused hosts reported per iteration.
     pub max_refusals: usize,
+    /// The silence after which to see whether a plain-text agent has said that it is done.
+    pub check_done_ms: Option<u64>,
+    /// A notification is due at the end of the run.
+    pub notify: bool,
 }
 
 impl Rules {
     pub const MAX_REFUSALS: usize = 50;
+    pub const CHECK_DONE_MS: u64 = 1_000;
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

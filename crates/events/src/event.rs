@@ -201,7 +201,8 @@ pub enum EndCause {
     /// A second signal, or a hang-up.
     Interrupt,
     /// The journal cannot be written.
-    Broken,
+    #[serde(rename = "broken")]
+    InternalError,
 }
 
 /// The result of one attempt.
@@ -313,9 +314,11 @@ pub enum Outcome {
     AgentFailed,
     CredentialsRefused,
     /// The prompt or another required file is gone.
-    PromptLost,
+    #[serde(rename = "prompt_lost")]
+    PromptMissing,
     /// ralph itself failed, for example because the disk is full.
-    Broken,
+    #[serde(rename = "broken")]
+    InternalError,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -482,7 +485,8 @@ pub enum Event<'a> {
 
     /// Output omitted because the journal's quota is used up. It appears in no display either; the total follows
     /// when the agent ends.
-    LeftOut {
+    #[serde(rename = "left_out")]
+    OutputOmitted {
         /// Omitted so far: events, and their approximate size.
         events: u64,
         bytes: u64,
@@ -526,7 +530,8 @@ pub enum Event<'a> {
     NetworkRefused {
         host: Cow<'a, str>,
         port: u16,
-        why: Cow<'a, str>,
+        #[serde(rename = "why")]
+        reason: Cow<'a, str>,
         /// The entry of `sandbox.allowedDomains` that would allow it.
         allow: Cow<'a, str>,
     },
@@ -630,7 +635,8 @@ pub enum Event<'a> {
     },
 
     /// The stall check compared the repository with its last state.
-    Looked {
+    #[serde(rename = "looked")]
+    StallChecked {
         /// Iterations in a row without a change.
         unchanged: u32,
         /// Iterations in a row with the same guardrail failure.
@@ -640,7 +646,8 @@ pub enum Event<'a> {
         fingerprint: Option<Cow<'a, str>>,
     },
     /// The loop appears to be stalled.
-    Stalling {
+    #[serde(rename = "stalling")]
+    StallWarning {
         reason: StallReason,
         iterations: u32,
         /// The number of such iterations that stops the run.

@@ -10,7 +10,6 @@ mod end;
 mod iteration;
 mod notices;
 mod repository;
-mod resume;
 mod resume_point;
 mod steps;
 mod totals;
@@ -25,9 +24,8 @@ pub use end::{Continuation, RunEnd};
 pub use iteration::{GuardrailResult, IterationRecord, ScmFailure, ScmTaskState};
 pub use notices::{LastWords, Listed, Notices, Repeated, Warning};
 pub use repository::{CommitRecord, RepositoryState};
-pub use resume::{AgentReport, OpenIteration, Pending, RateLimits, ResumeFacts, StallSeen};
-pub use resume_point::ResumePoint;
-pub use totals::{Cost, FailureCount, Totals};
+pub use resume_point::{AgentReport, OpenIteration, Pending, RateLimits, ResumePoint, StallSeen};
+pub use totals::{Cost, FailureCount, IterationResult, IterationResults, Totals};
 
 use super::attempt;
 use super::event::{Entry, Event, Purpose, Stamp, TodoItem, TodoStatus};
@@ -44,7 +42,7 @@ pub struct RunState {
     pub activity: Activity,
     pub requests: Requests,
     pub totals: Totals,
-    pub resume: ResumeFacts,
+    pub resume: ResumePoint,
     /// In order; only the current one in a [live](RunState::live) state.
     pub iterations: Vec<IterationRecord>,
     pub repository: RepositoryState,
@@ -73,17 +71,22 @@ pub struct RunInfo {
     pub command: String,
     pub directory: String,
     /// The directory of the first start; the project may have been moved since.
+    #[serde(skip)]
     pub began_in: Option<String>,
     pub agent: String,
+    #[serde(skip)]
     pub pid: u32,
     /// The beginning of the prompt, or the name of its file.
+    #[serde(rename = "asked")]
     pub prompt: String,
     /// The completion rule, in words.
     pub completion: String,
     pub max_iterations: u32,
     /// The branch at the first start.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub branch: Option<String>,
     /// The branch at the last end, if it was a different one.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub last_branch: Option<String>,
 }
 
@@ -139,7 +142,7 @@ impl RunState {
         match event {
             Event::RunStarted { .. } => self.run_started(now, event),
             Event::RunContinued { after, iterations, cut_off, unchecked, usage, duration_ms } => {
-                self.resume.completed = self.resume.completed.max(*iterations);
+                self.resume.iterations = self.resume.iterations.max(*iterations);
                 self.totals.spending.at_least(usage);
                 self.totals.continued(*unchecked);
                 self.clock.active_ms = self.clock.active_ms.max(*duration_ms);
@@ -164,7 +167,7 @@ impl RunState {
                 self.enter(Activity::agent(*purpose, now), now);
                 self.resume.agent_started(at, *purpose);
                 self.notices.agent_started();
-                self.totals.settle_left_out();
+                self.totals.settle_omitted();
                 if *purpose == Purpose::Work
                     && let Some(current) = self.iterations.last_mut()
                 {
@@ -211,8 +214,8 @@ impl RunState {
                 self.plan = open.take(MAX_PLAN).cloned().collect();
                 self.activity.touch(now);
             }
-            Event::LeftOut { bytes, .. } => {
-                self.totals.set_left_out(*bytes);
+            Event::OutputOmitted { bytes, .. } => {
+                self.totals.set_omitted(*bytes);
                 self.activity.touch(now);
             }
             Event::DialogOpened { dialog } => {
@@ -287,13 +290,25 @@ impl RunState {
                     unreadable: *unreadable,
                 });
             }
-            Event::IterationEnded { class, complete, cut_off, duration_ms, usage, .. } => {
+            Event::IterationEnded {
+                class,
+                guardrails_passed,
+                complete,
+                cut_off,
+                duration_ms,
+                usage,
+            } => {
                 self.settle_attempt();
                 self.end_wait(now);
                 self.totals.spending.iteration_at_least(usage);
                 self.totals.iteration_ended(*class, *cut_off, *duration_ms);
                 if let Some(current) = self.iterations.last_mut() {
                     current.ended(*class, *cut_off, *duration_ms);
+                    if current.is_prompted {
+                        let result =
+                            IterationResult::new(*class, *guardrails_passed, *complete, *cut_off);
+                        self.totals.results.record(at.iteration, result);
+                    }
                 }
                 if *cut_off {
                     self.resume.iteration_cut_off(at);
@@ -302,18 +317,18 @@ impl RunState {
                     self.resume.iteration_finished(at.iteration, *complete);
                 }
             }
-            Event::Looked { unchanged, same_failures, fingerprint } => {
-                self.resume.looked(fingerprint.as_deref(), *unchanged, *same_failures);
+            Event::StallChecked { unchanged, same_failures, fingerprint } => {
+                self.resume.record_stall_check(fingerprint.as_deref(), *unchanged, *same_failures);
             }
             Event::Repository { head, commits, by_others } => {
-                self.resume.committing = None;
+                self.resume.pending_commit = None;
                 let iterations = &mut self.iterations;
                 self.repository.update(now, head, commits, *by_others, iterations);
             }
             Event::SandboxReady { backend, .. } => {
                 self.notices.sandbox = Some(backend.as_ref().to_owned());
             }
-            Event::Stalling { reason, iterations, limit } => {
+            Event::StallWarning { reason, iterations, limit } => {
                 let (reason, iterations, limit) = (*reason, *iterations, *limit);
                 self.notices.warnings.push(Warning::Stalling { reason, iterations, limit });
             }
@@ -324,8 +339,8 @@ impl RunState {
             Event::Warning { message } => {
                 self.notices.warn(message, self.iterations.is_empty());
             }
-            Event::NetworkRefused { host, port, why, .. } => {
-                self.notices.denied.push(format!("network: {host}:{port}: {why}"));
+            Event::NetworkRefused { host, port, reason, .. } => {
+                self.notices.denied.push(format!("network: {host}:{port}: {reason}"));
             }
             Event::StopRequested { signal, .. } => {
                 self.end_wait(now);
@@ -348,8 +363,12 @@ impl RunState {
                     end.notify_pending = false;
                 }
             }
-            Event::Prompt { .. }
-            | Event::BackgroundTasks { .. }
+            Event::Prompt { .. } => {
+                if let Some(current) = self.iterations.last_mut() {
+                    current.is_prompted = true;
+                }
+            }
+            Event::BackgroundTasks { .. }
             | Event::Leftovers { .. }
             | Event::TaskListAccepted { .. }
             | Event::Note { .. } => {}

@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use super::output::{OutputStream, OutputTarget};
 use super::screen::TerminalOutput;
-use super::{Backpressure, Reporter};
-use ralph_events::event::{Event, Stamp};
-use ralph_events::run_state::RunState;
+use super::{Backpressure, Problem, Recorded, Reporter};
 
 /// Large enough for most runs: a program cannot guess missing events.
 const QUEUE_BYTES: usize = 64 << 20;
@@ -36,6 +34,14 @@ impl JsonReporter {
             },
         }
     }
+
+    fn write_line(&mut self, line: &[u8]) {
+        if !self.screen.is_closed() {
+            let out = self.screen.buffer_for(OutputTarget::Out);
+            out.extend_from_slice(line);
+            out.push(b'\n');
+        }
+    }
 }
 
 /// The only line that is not in the journal.
@@ -44,20 +50,14 @@ fn omitted_event(events: u64, out: &mut Vec<u8>) {
 }
 
 impl Reporter for JsonReporter {
-    fn event(&mut self, _at: Stamp, _event: &Event<'_>, _run: &RunState) {}
-
-    fn line(&mut self, line: &[u8]) {
-        if !self.screen.is_closed() {
-            let out = self.screen.buffer_for(OutputTarget::Out);
-            out.extend_from_slice(line);
-            out.push(b'\n');
-        }
+    fn event(&mut self, recorded: Recorded<'_>) {
+        self.write_line(recorded.line);
     }
 
-    fn take_warning(&mut self) -> Option<String> {
+    fn take_problem(&mut self) -> Option<Problem> {
         let trouble = self.screen.take_warning()?;
         self.stderr.write(format!("ralph: warning: {trouble}\n").as_bytes());
-        Some(trouble)
+        Some(Problem::Warning(trouble))
     }
 
     fn flush(&mut self) {
@@ -82,16 +82,16 @@ mod tests {
     fn json_lines_are_written_unchanged_in_one_write() {
         let sink = Sink::default();
         let mut json = JsonReporter::new(sink.output());
-        json.line(br#"{"event":"note"}"#);
-        json.line(br#"{"event":"text"}"#);
+        json.write_line(br#"{"event":"note"}"#);
+        json.write_line(br#"{"event":"text"}"#);
         assert_eq!(sink.take(), [""; 0], "nothing before the flush");
         json.flush();
         json.flush();
         assert_eq!(sink.take(), ["{\"event\":\"note\"}\n{\"event\":\"text\"}\n"]);
         *sink.closed.borrow_mut() = true;
-        json.line(b"x");
+        json.write_line(b"x");
         json.flush();
-        json.line(b"y");
+        json.write_line(b"y");
         assert!(json.screen.buffer_for(OutputTarget::Out).is_empty(), "nothing is kept for nobody");
     }
 }

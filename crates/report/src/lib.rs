@@ -34,39 +34,75 @@ pub enum Backpressure {
     DropWhenSlow,
 }
 
+/// An event that is recorded.
+#[derive(Debug, Clone, Copy)]
+pub struct Recorded<'a> {
+    pub at: Stamp,
+    pub event: &'a Event<'a>,
+    /// The event as a line of the journal, without the newline.
+    pub line: &'a [u8],
+    /// The state of the run after the event.
+    pub run: &'a RunState,
+}
+
+/// Output that a view may show although it is not recorded in this form.
+#[derive(Debug, Clone, Copy)]
+pub enum LiveOutput<'a> {
+    /// The agent's raw bytes.
+    Raw(Stream, &'a [u8]),
+    /// The agent's unfinished line, for views that can erase it. Empty if there is none.
+    PartialLine(&'a [u8]),
+    /// The user's display filter now formats the agent's output, or no longer.
+    Filtering(bool),
+    /// What the display filter printed.
+    Filtered(&'a [u8]),
+    /// The filter failed: show its last input, and what follows, in the usual way.
+    FilterFailed,
+}
+
+/// Why a view is drawn again without an event.
+#[derive(Debug, Clone, Copy)]
+pub enum Redraw {
+    /// The time of [`Reporter::next_tick`] has come.
+    Tick {
+        now_ms: i64,
+    },
+    Resized,
+}
+
+/// A problem of a view.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Problem {
+    /// The user should know.
+    Warning(String),
+    /// A required file cannot be written: the run must stop.
+    Failure(String),
+}
+
+impl Problem {
+    pub fn into_message(self) -> String {
+        match self {
+            Problem::Warning(message) | Problem::Failure(message) => message,
+        }
+    }
+}
+
 /// A view of events.
 ///
-/// `event` and `line` only prepare; `flush` shows it, once the journal has the events.
+/// `event` and `output` only prepare; `flush` shows it, once the journal has the events.
 pub trait Reporter {
-    /// `run` is the state of the run after the event.
-    fn event(&mut self, at: Stamp, event: &Event<'_>, run: &RunState);
-    /// The same event as a line of the journal, without the newline.
-    fn line(&mut self, _line: &[u8]) {}
-    /// The agent's raw bytes.
-    fn raw_output(&mut self, _stream: Stream, _bytes: &[u8]) {}
-    /// The agent's unfinished line, for views that can erase it. Empty if there is none.
-    fn partial_line(&mut self, _line: &[u8]) {}
-    /// The user's display filter now formats the agent's output, or no longer.
-    fn filtering_changed(&mut self, _at: Stamp, _on: bool) {}
-    /// The filter failed: show its last input, and what follows, in the usual way.
-    fn filter_failed(&mut self, _at: Stamp) {}
-    fn filter_output(&mut self, _at: Stamp, _bytes: &[u8]) {}
-    /// A problem with this view that the user should know.
-    fn take_warning(&mut self) -> Option<String> {
-        None
-    }
-    /// A required file cannot be written: the run must stop.
-    fn take_failure(&mut self) -> Option<String> {
-        None
-    }
+    fn event(&mut self, recorded: Recorded<'_>);
+    fn output(&mut self, _at: Stamp, _output: LiveOutput<'_>) {}
     /// Shows what was prepared. A closed reader does not stop a run.
     fn flush(&mut self);
+    fn take_problem(&mut self) -> Option<Problem> {
+        None
+    }
     /// When to redraw without an event, in milliseconds since the Unix epoch.
     fn next_tick(&self) -> Option<i64> {
         None
     }
-    fn tick(&mut self, _now_ms: i64) {}
-    fn resized(&mut self) {}
+    fn redraw(&mut self, _cause: Redraw) {}
     /// The last call: shows the rest and restores the terminal.
     fn finish(&mut self) {
         self.flush();

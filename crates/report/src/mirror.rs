@@ -2,12 +2,11 @@
 
 use rustix::termios::{OptionalActions, Termios};
 
-use super::Reporter;
 use super::output::OutputStream;
 use super::width;
+use super::{LiveOutput, Recorded, Reporter};
 use crate::worker_lines::WorkerTracker;
 use ralph_events::event::{Event, Purpose, Stamp, Stream};
-use ralph_events::run_state::RunState;
 
 /// Undoes an agent's terminal settings: alternate screen, mouse, paste mode, hidden cursor, colours, margins.
 const RESET: &[u8] =
@@ -59,7 +58,7 @@ impl PtyMirror {
 }
 
 impl Reporter for PtyMirror {
-    fn event(&mut self, at: Stamp, event: &Event<'_>, run: &RunState) {
+    fn event(&mut self, Recorded { at, event, run, .. }: Recorded<'_>) {
         match event {
             Event::AgentStarted { purpose: Purpose::Work, .. } => self.enter_raw_mode(),
             Event::AgentEnded { .. } | Event::RunEnded { .. } => self.restore_terminal(),
@@ -76,8 +75,10 @@ impl Reporter for PtyMirror {
         }
     }
 
-    fn raw_output(&mut self, stream: Stream, bytes: &[u8]) {
-        if stream == Stream::Stdout && self.before.is_some() {
+    fn output(&mut self, _at: Stamp, output: LiveOutput<'_>) {
+        if let LiveOutput::Raw(Stream::Stdout, bytes) = output
+            && self.before.is_some()
+        {
             self.prepared.extend_from_slice(bytes);
         }
     }

@@ -1,4 +1,4 @@
-use super::Reporter;
+use super::{Recorded, Reporter};
 use ralph_events::event::Entry;
 use ralph_events::json_writer;
 use ralph_events::run_state::RunState;
@@ -9,11 +9,11 @@ const BATCH: usize = 256;
 pub fn replay(entries: impl Iterator<Item = Entry<'static>>, reporter: &mut dyn Reporter) {
     let mut run = RunState::live();
     for (number, entry) in entries.enumerate() {
-        if let Ok(line) = json_writer::compact(&entry) {
-            reporter.line(line.as_bytes());
-        }
         run.apply(&entry);
-        reporter.event(entry.at, &entry.event, &run);
+        if let Ok(line) = json_writer::compact(&entry) {
+            let (at, event, line) = (entry.at, &entry.event, line.as_bytes());
+            reporter.event(Recorded { at, event, line, run: &run });
+        }
         if (number + 1) % BATCH == 0 {
             reporter.flush();
         }

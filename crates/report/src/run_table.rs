@@ -46,8 +46,8 @@ pub(super) fn outcome_label(outcome: Outcome) -> &'static str {
         Outcome::Stalled => "stalled",
         Outcome::AgentFailed => "agent failed",
         Outcome::CredentialsRefused => "credentials refused",
-        Outcome::PromptLost => "prompt lost",
-        Outcome::Broken => "broken",
+        Outcome::PromptMissing => "prompt lost",
+        Outcome::InternalError => "broken",
     }
 }
 
@@ -62,8 +62,8 @@ pub(super) fn continued_after_text(outcome: Option<Outcome>) -> &'static str {
         Some(Outcome::Stalled) => "nothing had changed any more",
         Some(Outcome::AgentFailed) => "its agent had kept failing",
         Some(Outcome::CredentialsRefused) => "its agent's credentials were refused",
-        Some(Outcome::PromptLost) => "its prompt was missing",
-        Some(Outcome::Broken) => "ralph could not go on",
+        Some(Outcome::PromptMissing) => "its prompt was missing",
+        Some(Outcome::InternalError) => "ralph could not go on",
     }
 }
 

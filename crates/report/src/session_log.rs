@@ -1,16 +1,15 @@
 //! The log of a session for people: the agents' output, iteration by iteration.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use jiff::tz::TimeZone;
 
-use super::Reporter;
+use super::{LiveOutput, Problem, Recorded, Reporter};
 use crate::stream_merger::StreamMerger;
 use ralph_events::attempt::describe_end;
-use ralph_events::event::{Class, Entry, Event, Purpose, Stamp, Stream, Usage, WaitReason};
-use ralph_events::run_state::{IterationRecord, RunState};
+use ralph_events::event::{Class, Event, Purpose, Stamp, Usage, WaitReason};
+use ralph_events::run_state::{IterationRecord, IterationResults, RunState};
 use ralph_events::text;
 
 const DOUBLE: &str =
@@ -26,20 +25,11 @@ pub struct SessionLog<S> {
     merger: StreamMerger,
     mode: String,
     facts: IterationStats,
-    /// The last result of each iteration.
-    ends: BTreeMap<u32, IterationResult>,
     /// Bytes of agents' output that still fit.
     bytes_left: u64,
     /// The first problem with the file, until it is reported.
     warning: Option<String>,
     has_failed: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum IterationResult {
-    Successful,
-    Failed,
-    Interrupted,
 }
 
 /// Figures for the footer of an iteration.
@@ -71,18 +61,10 @@ impl<S: Write> SessionLog<S> {
             merger: StreamMerger::default(),
             mode: String::new(),
             facts: IterationStats::default(),
-            ends: BTreeMap::new(),
             bytes_left: room,
             warning: None,
             has_failed: false,
         }
-    }
-
-    /// Counts an entry of an earlier session, which has its own log.
-    pub fn count_previous(&mut self, entry: &Entry<'_>) {
-        // Only the results of iterations are kept.
-        self.write_event(entry.at, &entry.event, &RunState::default());
-        self.pending.clear();
     }
 
     fn time(&self, ms: i64) -> String {
@@ -134,12 +116,6 @@ impl<S: Write> SessionLog<S> {
         if facts.header.is_some() {
             return;
         }
-        let end = match status {
-            "success" | "complete" => IterationResult::Successful,
-            "interrupted" => IterationResult::Interrupted,
-            _ => IterationResult::Failed,
-        };
-        self.ends.insert(at.iteration, end);
         let failure = match &facts.failure {
             None if !facts.has_started => Some("the agent could not be started"),
             failure => failure.as_deref(),
@@ -188,22 +164,21 @@ impl<S: Write> SessionLog<S> {
         self.pending.extend_from_slice(footer.as_bytes());
     }
 
-    fn summary(&mut self, event: &Event<'_>) {
+    fn summary(&mut self, event: &Event<'_>, results: &IterationResults) {
         let Event::RunEnded { exit_code, message, duration_ms, .. } = event else {
             return;
         };
         self.end_output();
-        let count = |end| self.ends.values().filter(|other| **other == end).count();
-        let interrupted = match count(IterationResult::Interrupted) {
+        let interrupted = match results.interrupted {
             0 => String::new(),
             n => format!("Interrupted: {n}\n"),
         };
         let summary = format!(
             "{DOUBLE}\nSESSION SUMMARY\n{DOUBLE}\nTotal Iterations: {}\nSuccessful: {}\n\
              Failed: {}\n{interrupted}Total Duration: {}\nExit Reason: {}\nExit Code: {exit_code}\n{DOUBLE}\n",
-            self.ends.len(),
-            count(IterationResult::Successful),
-            count(IterationResult::Failed),
+            results.total(),
+            results.successful,
+            results.failed,
             text::format_duration(*duration_ms),
             message.replace('\n', " "),
         );
@@ -292,7 +267,7 @@ impl<S: Write> SessionLog<S> {
                 };
                 self.iteration_ended(at, status, *duration_ms, usage, run);
             }
-            Event::RunEnded { .. } => self.summary(event),
+            Event::RunEnded { .. } => self.summary(event, &run.totals.results),
             _ => {}
         }
     }
@@ -313,11 +288,12 @@ impl<S: Write> SessionLog<S> {
 }
 
 impl<S: Write> Reporter for SessionLog<S> {
-    fn event(&mut self, at: Stamp, event: &Event<'_>, run: &RunState) {
-        self.write_event(at, event, run);
+    fn event(&mut self, recorded: Recorded<'_>) {
+        self.write_event(recorded.at, recorded.event, recorded.run);
     }
 
-    fn raw_output(&mut self, stream: Stream, bytes: &[u8]) {
+    fn output(&mut self, _at: Stamp, output: LiveOutput<'_>) {
+        let LiveOutput::Raw(stream, bytes) = output else { return };
         if self.bytes_left == 0 {
             return;
         }
@@ -338,8 +314,8 @@ impl<S: Write> Reporter for SessionLog<S> {
         }
     }
 
-    fn take_warning(&mut self) -> Option<String> {
-        self.warning.take()
+    fn take_problem(&mut self) -> Option<Problem> {
+        self.warning.take().map(Problem::Warning)
     }
 }
 

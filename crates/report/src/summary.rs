@@ -14,22 +14,14 @@ use std::collections::HashSet;
 
 use serde::Serialize;
 
-use ralph_events::event::{Class, EndCause, Exit, FailureKind, Outcome, Usage, WaitReason};
-
-/// Entries that a list keeps; the rest is counted.
-const MAX_LISTED: usize = 50;
+use ralph_events::event::{Outcome, Usage};
+use ralph_events::run_state::{Continuation, IterationRecord, Listed, RunInfo, ScmTaskState, Wait};
 
 /// The facts of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Summary {
-    pub run: String,
-    pub command: String,
-    pub directory: String,
-    pub agent: String,
-    /// The beginning of the prompt, or the name of its file.
-    pub asked: String,
-    /// The completion rule, in words.
-    pub completion: String,
+    #[serde(flatten)]
+    pub info: RunInfo,
     /// `None` if the start cannot be read.
     pub started_ms: Option<i64>,
     /// The last time the run was alive.
@@ -38,15 +30,45 @@ pub struct Summary {
     /// The commit that was checked out at the start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head: Option<String>,
-    /// The branch at the start, and the one at the end if it differs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub branch: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub last_branch: Option<String>,
     /// `None` if the run has ended or its process is gone.
+    #[serde(rename = "doing", skip_serializing_if = "Option::is_none")]
+    pub activity: Option<RunActivity>,
+    #[serde(flatten)]
+    pub end: EndSummary,
+    /// As reported by agents.
+    #[serde(flatten)]
+    pub usage: Usage,
+    /// With an estimate of what they did not report; `None` if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub doing: Option<RunActivity>,
-    /// `None` while the run is active, or if it was killed.
+    pub estimated_cost_usd: Option<f64>,
+    pub iterations: Vec<IterationSummary>,
+    /// Commits that `git log` shows for the run; `None` if git cannot say.
+    #[serde(rename = "shown", skip_serializing_if = "Option::is_none")]
+    pub range_counts: Option<CommitRangeCounts>,
+    /// The repository is gone.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub repository_gone: bool,
+    /// Commits that appeared while the run was not working.
+    #[serde(rename = "others")]
+    pub commits_by_others: Vec<CommitSummary>,
+    pub continued: Vec<Continuation>,
+    pub waits: Vec<Wait>,
+    /// Refused tool calls and connections.
+    pub denied: Listed<String>,
+    pub warnings: Listed<String>,
+    /// SCM tasks that have failed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub scm: Vec<ScmTaskState>,
+    #[serde(rename = "left")]
+    pub remaining: RemainingWork,
+    /// Lines of the journal that cannot be read.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub unreadable: u64,
+}
+
+/// How a run ended; without values while it is active, or if it was killed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct EndSummary {
     pub outcome: Option<Outcome>,
     pub exit_code: Option<u8>,
     pub message: String,
@@ -62,37 +84,9 @@ pub struct Summary {
     /// The end of a rate limit that the run did not wait for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit_ends_ms: Option<i64>,
-    pub max_iterations: u32,
-    /// As reported by agents.
-    #[serde(flatten)]
-    pub usage: Usage,
-    /// With an estimate of what they did not report; `None` if there is none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub estimated_cost_usd: Option<f64>,
-    pub iterations: Vec<IterationSummary>,
-    /// Commits that `git log` shows for the run; `None` if git cannot say.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub shown: Option<CommitRangeCounts>,
-    /// The repository is gone.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub repository_gone: bool,
-    /// Commits that appeared while the run was not working.
-    pub others: Vec<CommitSummary>,
-    pub continued: Vec<ContinuationSummary>,
-    pub waits: Vec<Wait>,
-    /// Refused tool calls and connections.
-    pub denied: CappedList,
-    pub warnings: CappedList,
-    /// SCM tasks that have failed.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub scm: Vec<ScmTaskSummary>,
-    pub left: RemainingWork,
     /// `notify.command` has not been run for this end.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub untold: bool,
-    /// Lines of the journal that cannot be read.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub unreadable: u64,
+    #[serde(rename = "untold", skip_serializing_if = "std::ops::Not::not")]
+    pub notify_pending: bool,
 }
 
 /// The current activity of a live run.
@@ -104,149 +98,17 @@ pub enum RunActivity {
     Paused { since_ms: i64 },
 }
 
-/// The first different entries of a list, and the number of all.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct CappedList {
-    pub total: u32,
-    pub first: Vec<CountedText>,
-}
-
-/// An entry, and how often it occurred.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct CountedText {
-    pub text: String,
-    pub times: u32,
-}
-
-impl CappedList {
-    fn push(&mut self, text: String) {
-        self.total = self.total.saturating_add(1);
-        if let Some(known) = self.first.iter_mut().find(|known| known.text == text) {
-            known.times = known.times.saturating_add(1);
-        } else if self.first.len() < MAX_LISTED {
-            self.first.push(CountedText { text, times: 1 });
-        }
-    }
-
-    /// Returns how many are not in the list.
-    pub fn omitted_count(&self) -> u32 {
-        let listed = self.first.iter().fold(0_u32, |sum, told| sum.saturating_add(told.times));
-        self.total.saturating_sub(listed)
-    }
-}
-
+/// An iteration, with what the report knows beyond its record.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct IterationSummary {
-    pub number: u32,
-    pub started_ms: i64,
-    pub duration_ms: u64,
-    /// How much of that was spent waiting.
-    pub waited_ms: u64,
-    /// How often it was started: again after each time it was cut off.
-    pub begun: u32,
-    /// It has ended, if only with the run.
-    pub ended: bool,
-    /// It is the current iteration of a live run.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub under_way: bool,
-    /// Its checks were not finished.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub cut_off: bool,
-    /// How its last attempt ended.
-    pub class: Option<Class>,
-    /// Why ralph ended that agent, and the failure it reported.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ended_by: Option<EndCause>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub failure: Option<FailureKind>,
-    /// That agent only repeated its prompt.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub repeats_prompt: bool,
-    /// Attempts of all starts.
-    pub attempts: u32,
     #[serde(flatten)]
-    pub usage: Usage,
+    pub record: IterationRecord,
+    /// It is the current iteration of a live run.
+    #[serde(rename = "under_way", skip_serializing_if = "std::ops::Not::not")]
+    pub is_current: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimated_cost_usd: Option<f64>,
-    pub tools: u32,
-    pub tool_errors: u32,
-    pub denied: u32,
-    pub guardrails: Vec<GuardrailSummary>,
-    /// Why a completion did not count.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub vetoed: Option<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub scm_failed: Vec<ScmFailureSummary>,
-    /// SCM tasks that succeeded since the last agent started.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub scm_done: Vec<String>,
-    /// Why attempts failed.
-    pub failures: Vec<String>,
     pub commits: Vec<CommitSummary>,
-    /// The commit checked out afterwards, if it is a different one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub head: Option<String>,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct GuardrailSummary {
-    pub command: String,
-    pub passed: bool,
-    /// It was stopped with the run, so its result means nothing.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub cut_off: bool,
-    pub exit: Option<Exit>,
-    pub log: String,
-}
-
-impl GuardrailSummary {
-    pub fn failed(&self) -> bool {
-        !self.passed && !self.cut_off
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct ScmFailureSummary {
-    pub task: String,
-    pub why: String,
-}
-
-/// An SCM task that has failed at least once.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct ScmTaskSummary {
-    pub task: String,
-    /// The iterations in which it failed.
-    pub iterations: Vec<u32>,
-    /// Why it failed last.
-    pub why: String,
-    /// It has succeeded since.
-    pub made_good: bool,
-}
-
-/// A resume of the run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct ContinuationSummary {
-    pub time_ms: i64,
-    /// How the run had ended; `None` if it was killed.
-    pub after: Option<Outcome>,
-    /// The iteration that started again.
-    pub cut_off: Option<u32>,
-    /// The iteration that only had to be checked.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub unchecked: Option<u32>,
-}
-
-/// A time without work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Wait {
-    pub iteration: u32,
-    pub reason: WaitReason,
-    pub from_ms: i64,
-    /// The planned end.
-    pub until_ms: i64,
-    /// The actual end; `None` while it lasts, or if the run was killed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ended_ms: Option<i64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -259,11 +121,11 @@ pub struct CommitSummary {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
     /// No branch has it any more: history was rewritten.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub gone: bool,
+    #[serde(rename = "gone", skip_serializing_if = "std::ops::Not::not")]
+    pub is_unreachable: bool,
     /// Only a detached `HEAD` has it.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub no_branch: bool,
+    #[serde(rename = "no_branch", skip_serializing_if = "std::ops::Not::not")]
+    pub is_detached: bool,
 }
 
 /// Commits in the range of the run, and those of them that iterations made.
@@ -303,7 +165,8 @@ impl Summary {
         mut ask: impl FnMut(&str, &str) -> Option<Vec<(String, String)>>,
     ) {
         let own = self.iterations.iter_mut().map(|iteration| &mut iteration.commits);
-        let mut lists: Vec<&mut Vec<CommitSummary>> = own.chain([&mut self.others]).collect();
+        let mut lists: Vec<&mut Vec<CommitSummary>> =
+            own.chain([&mut self.commits_by_others]).collect();
         let alone = lists.iter().flat_map(|list| list.iter()).filter(|it| it.since.is_none());
         let mut known: HashSet<String> = alone.map(|commit| commit.id.clone()).collect();
         for list in &mut lists {
@@ -325,22 +188,22 @@ impl Summary {
     /// Marks commits that no branch has any more.
     pub fn mark_unreachable(&mut self, gone: &HashSet<&str>) {
         let own = self.iterations.iter_mut().flat_map(|iteration| &mut iteration.commits);
-        for commit in own.chain(&mut self.others) {
-            commit.gone = gone.contains(commit.id.as_str());
+        for commit in own.chain(&mut self.commits_by_others) {
+            commit.is_unreachable = gone.contains(commit.id.as_str());
         }
     }
 
     /// Marks commits that only `HEAD` has.
     pub fn mark_detached(&mut self, unnamed: &HashSet<&str>) {
         let own = self.iterations.iter_mut().flat_map(|iteration| &mut iteration.commits);
-        for commit in own.chain(&mut self.others) {
-            commit.no_branch = !commit.gone && unnamed.contains(commit.id.as_str());
+        for commit in own.chain(&mut self.commits_by_others) {
+            commit.is_detached = !commit.is_unreachable && unnamed.contains(commit.id.as_str());
         }
     }
 
     /// Returns the first and last commit of a range that shows the work.
     pub fn commit_range(&self) -> Option<(&str, &str)> {
-        let last = self.commits().rfind(|commit| !commit.gone);
+        let last = self.commits().rfind(|commit| !commit.is_unreachable);
         let last = last.or_else(|| self.commits().next_back())?;
         Some((self.head.as_deref()?, &last.id))
     }
@@ -349,12 +212,16 @@ impl Summary {
     pub fn count_range(&mut self, ids: &HashSet<&str>) {
         let own = self.commits().filter(|commit| ids.contains(commit.id.as_str())).count();
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        self.shown = Some(CommitRangeCounts { commits: count(ids.len()), own: count(own) });
+        self.range_counts = Some(CommitRangeCounts { commits: count(ids.len()), own: count(own) });
     }
 
     /// Returns the current iteration, or the one in which the run was killed.
     fn open_iteration(&self) -> Option<u32> {
-        self.iterations.last().filter(|last| !last.ended).map(|last| last.number)
+        self.iterations
+            .last()
+            .map(|last| &last.record)
+            .filter(|last| !last.ended)
+            .map(|last| last.number)
     }
 }
 

@@ -25,11 +25,10 @@ use super::output::{OutputStream, OutputTarget};
 use super::screen::TerminalOutput;
 use super::status_line::StatusLine;
 use super::style::{Marks, Style};
-use super::{Backpressure, Reporter};
+use super::{Backpressure, LiveOutput, Problem, Recorded, Redraw, Reporter};
 use crate::worker_lines::WorkerTracker;
 use ralph_events::event::{Event, Purpose, Stamp, Stream};
 use ralph_events::line_splitter::LineSplitter;
-use ralph_events::run_state::RunState;
 pub use words::next_step;
 pub(super) use words::{RunEnding, cut_short_message};
 
@@ -188,7 +187,7 @@ impl TerminalReporter {
 }
 
 impl Reporter for TerminalReporter {
-    fn event(&mut self, at: Stamp, event: &Event<'_>, run: &RunState) {
+    fn event(&mut self, Recorded { at, event, line, run }: Recorded<'_>) {
         if let Some(status) = &mut self.status {
             status.update(at.time_ms, run);
         }
@@ -216,7 +215,7 @@ impl Reporter for TerminalReporter {
         if is_agent_event(event) {
             match &self.filter {
                 _ if !self.shows_agent() => {}
-                Some(_) => self.filter_backlog.expect_event(at),
+                Some(_) => self.filter_backlog.hold(at, line),
                 None => self.agent_event(at, event),
             }
         } else {
@@ -231,35 +230,31 @@ impl Reporter for TerminalReporter {
         }
     }
 
-    fn line(&mut self, line: &[u8]) {
-        self.filter_backlog.hold_line(line);
-    }
-
-    fn partial_line(&mut self, line: &[u8]) {
-        let is_shown = self.shows_agent() && self.filter.is_none();
-        self.screen.set_partial_line(if is_shown { line } else { b"" });
-    }
-
-    fn filtering_changed(&mut self, at: Stamp, on: bool) {
-        self.set_filtering(at, on);
-    }
-
-    fn filter_failed(&mut self, at: Stamp) {
-        let held = std::mem::take(&mut self.filter_backlog);
-        self.set_filtering(at, false);
-        if !self.screen.is_closed() {
-            self.show_backlog(at, held);
+    fn output(&mut self, at: Stamp, output: LiveOutput<'_>) {
+        match output {
+            LiveOutput::Raw(..) => {}
+            LiveOutput::PartialLine(line) => {
+                let is_shown = self.shows_agent() && self.filter.is_none();
+                self.screen.set_partial_line(if is_shown { line } else { b"" });
+            }
+            LiveOutput::Filtering(on) => self.set_filtering(at, on),
+            LiveOutput::Filtered(bytes) => {
+                if !self.screen.is_closed() {
+                    self.show_filtered(at, bytes);
+                }
+            }
+            LiveOutput::FilterFailed => {
+                let held = std::mem::take(&mut self.filter_backlog);
+                self.set_filtering(at, false);
+                if !self.screen.is_closed() {
+                    self.show_backlog(at, held);
+                }
+            }
         }
     }
 
-    fn filter_output(&mut self, at: Stamp, bytes: &[u8]) {
-        if !self.screen.is_closed() {
-            self.show_filtered(at, bytes);
-        }
-    }
-
-    fn take_warning(&mut self) -> Option<String> {
-        self.screen.take_warning()
+    fn take_problem(&mut self) -> Option<Problem> {
+        self.screen.take_warning().map(Problem::Warning)
     }
 
     fn flush(&mut self) {
@@ -279,15 +274,12 @@ impl Reporter for TerminalReporter {
         self.status.as_ref()?.next_tick()
     }
 
-    fn tick(&mut self, now_ms: i64) {
-        if let Some(status) = &mut self.status {
-            status.tick(now_ms);
-            self.flush();
+    fn redraw(&mut self, cause: Redraw) {
+        match (cause, &mut self.status) {
+            (Redraw::Tick { now_ms }, Some(status)) => status.tick(now_ms),
+            (Redraw::Tick { .. }, None) => return,
+            (Redraw::Resized, _) => self.screen.resized(),
         }
-    }
-
-    fn resized(&mut self) {
-        self.screen.resized();
         self.flush();
     }
 
@@ -340,7 +332,7 @@ fn is_agent_event(event: &Event<'_>) -> bool {
             | Event::Usage(_)
             | Event::Notice { .. }
             | Event::Retracted { .. }
-            | Event::LeftOut { .. }
+            | Event::OutputOmitted { .. }
             | Event::Result { .. }
     )
 }

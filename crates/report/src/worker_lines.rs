@@ -76,8 +76,8 @@ impl WorkerOutcome {
             Outcome::Interrupted => WorkerOutcome::Killed,
             Outcome::AgentFailed
             | Outcome::CredentialsRefused
-            | Outcome::PromptLost
-            | Outcome::Broken => WorkerOutcome::Failed,
+            | Outcome::PromptMissing
+            | Outcome::InternalError => WorkerOutcome::Failed,
         }
     }
 

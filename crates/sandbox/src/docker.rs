@@ -18,6 +18,7 @@ use super::proxy::Refusal;
 use super::scratch::{self, Scratch};
 use super::settings::SandboxNetwork;
 use super::{Backend, BackendError, Sandbox, SandboxRequest, SandboxTrace, WrappedCommand};
+use ralph_agents::Adapter;
 use ralph_events::env_names;
 use ralph_process as process;
 use ralph_process::trust;
@@ -88,7 +89,8 @@ impl DockerCli {
     }
 
     fn create(&self, name: &str, project: &Path, state: &Path) -> Result<(), BackendError> {
-        let words = ["create", "--name", name, "claude"].map(OsStr::new);
+        let agent = docker_agent().map(|(_, agent)| agent).unwrap_or_default();
+        let words = ["create", "--name", name, agent].map(OsStr::new);
         let dirs = [project.as_os_str(), state.as_os_str()];
         let words: Vec<&OsStr> = words.into_iter().chain(dirs).collect();
         self.run_cli(&words, CREATE_TIMEOUT).map(drop)
@@ -130,16 +132,21 @@ fn state_dir(base: &Path) -> PathBuf {
     existing.unwrap_or_else(|| base.parent().unwrap_or(base).join("docker"))
 }
 
-/// Passes variables to claude by its settings: `run` has no option for them.
-fn claude_settings(env: &[(OsString, Option<OsString>)]) -> Option<OsString> {
-    let is_ours = |name: &str| name.starts_with(env_names::PREFIX) || name.starts_with("GIT_");
-    let variables: serde_json::Map<String, Value> = env
-        .iter()
+/// The agent that Docker's VMs are made for, with its name there.
+fn docker_agent() -> Option<(&'static dyn Adapter, &'static str)> {
+    let named = |adapter: &&'static dyn Adapter| {
+        adapter.profile().extras.docker_agent.map(|name| (*adapter, name))
+    };
+    ralph_agents::all().iter().find_map(named)
+}
+
+/// The variables that Docker's own agent gets: ralph's, and git's.
+fn own_variables(env: &[(OsString, Option<OsString>)]) -> Vec<(&str, &str)> {
+    let is_own = |name: &str| name.starts_with(env_names::PREFIX) || name.starts_with("GIT_");
+    env.iter()
         .filter_map(|(name, value)| Some((name.to_str()?, value.as_ref()?.to_str()?)))
-        .filter(|(name, _)| is_ours(name))
-        .map(|(name, value)| (name.to_owned(), value.into()))
-        .collect();
-    (!variables.is_empty()).then(|| serde_json::json!({"env": variables}).to_string().into())
+        .filter(|(name, _)| is_own(name))
+        .collect()
 }
 
 #[derive(Debug)]
@@ -282,17 +289,16 @@ impl Sandbox for DockerSandbox {
         }
         let name = Path::new(launch.program).file_name();
         let mut args = self.tool.base_args();
-        if name == Some(OsStr::new("claude")) {
-            // Docker's own agent, which gets credentials from Docker.
+        let own_agent = docker_agent().map(|(adapter, _)| adapter);
+        if let Some(adapter) = own_agent.filter(|own| name == Some(OsStr::new(own.name()))) {
+            // Docker's own agent gets credentials from Docker, but `run` has no option for variables.
             match &self.tool {
                 DockerCli::Sbx(_) => {
                     args.extend(["run", "--name", &self.name, "--"].map(Into::into))
                 }
                 DockerCli::Docker(_) => args.extend(["run", &self.name, "--"].map(Into::into)),
             }
-            if let Some(settings) = claude_settings(launch.env) {
-                args.extend(["--settings".into(), settings]);
-            }
+            args.extend(adapter.env_flags(&own_variables(launch.env)));
         } else {
             args.extend(["exec", "-i", "-w"].map(Into::into));
             args.push(launch.directory.into());
@@ -402,8 +408,10 @@ mod tests {
     fn claude_in_docker_gets_only_ralph_variables() {
         let env = [("RALPH_RUN_ID", Some("r1")), ("SECRET", Some("s")), ("RALPH_X", None)];
         let env = env.map(|(name, value)| (name.into(), value.map(Into::into)));
-        assert_eq!(claude_settings(&env).unwrap(), r#"{"env":{"RALPH_RUN_ID":"r1"}}"#);
-        assert_eq!(claude_settings(&env[1..]), None);
+        let (claude, _) = docker_agent().unwrap();
+        let settings = r#"{"env":{"RALPH_RUN_ID":"r1"}}"#;
+        assert_eq!(claude.env_flags(&own_variables(&env)), ["--settings", settings]);
+        assert_eq!(claude.env_flags(&own_variables(&env[1..])), [""; 0]);
     }
 
     #[test]

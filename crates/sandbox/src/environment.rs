@@ -64,7 +64,7 @@ pub(super) fn get<'e>(env: &'e [(OsString, OsString)], name: &str) -> Option<&'e
 fn withheld_secrets(wanted: &PlanInputs, configured: &[String]) -> Vec<String> {
     let is_set = |name: &str| get(&wanted.env, name).is_some_and(|value| value != "0");
     let profile = profile_of(wanted.adapter);
-    let clouds = || profile.cloud_keys.iter().filter(|cloud| is_set(cloud.switch));
+    let clouds = || profile.extras.cloud_keys.iter().filter(|cloud| is_set(cloud.switch));
     let needed = |name: &str| {
         has_prefix(name, profile.key_prefixes)
             || configured.iter().any(|other| other == name)
@@ -118,7 +118,7 @@ fn configured_keys(
     home: Option<&Path>,
     draft: &PlanBuilder<'_>,
 ) -> Vec<String> {
-    let Some(keys) = &profile_of(wanted.adapter).configured_keys else { return Vec::new() };
+    let Some(keys) = &profile_of(wanted.adapter).extras.configured_keys else { return Vec::new() };
     let dir = agent_dir(&keys.dir, wanted, home);
     // A file that agents can write could name any key.
     let file = dir.and_then(|dir| draft.trusted_target(&dir.join(keys.file)));

@@ -19,9 +19,7 @@ pub(super) fn check_inplace_edits(walk: &mut ShellWalker<'_>, name: &str, argv: 
     let program = usize::from(command.values(&["-f", "--file"]).is_empty());
     let files = command.operands().into_iter().skip(program);
     let hits: Vec<Hit> = files.filter_map(|file| command_context.check_write(file)).collect();
-    for hit in hits {
-        walk.report(argv, hit);
-    }
+    walk.report_all(argv, hits);
 }
 
 /// The scripts in `system(…)`, `… | getline` and `print … | "sh"`.

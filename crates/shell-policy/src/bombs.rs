@@ -1,17 +1,16 @@
 //! Fork bombs and endless loops.
 
-use super::shell::{ListItem, ShellCommand, Word};
+use super::shell::{CompoundCommand, ListItem, ShellCommand, Word};
 use super::value::{Argument, is_known};
 
 pub(super) fn is_infinite_loop(condition: &[ListItem]) -> bool {
-    match condition {
-        [ListItem { command: ShellCommand::Simple(simple), .. }] => {
-            matches!(
-                simple.words.first().and_then(Word::unquoted_literal),
-                Some("true" | ":" | "1")
-            )
+    let [ListItem { command, .. }] = condition else { return false };
+    match command {
+        ShellCommand::Simple(simple) => {
+            let program = simple.words.first().and_then(Word::unquoted_literal);
+            matches!(program, Some("true" | ":" | "1"))
         }
-        [ListItem { command: ShellCommand::Test(words, _), .. }] => {
+        ShellCommand::Compound { command: CompoundCommand::Test(words), .. } => {
             matches!(words.as_slice(), [word] if is_known(&word.literal().unwrap_or_default()))
         }
         _ => false,
@@ -29,15 +28,17 @@ pub(super) fn is_fork_bomb(name: &str, command: &ShellCommand, aside: bool) -> b
         ShellCommand::Pipeline(stages) => {
             stages.iter().any(|stage| is_fork_bomb(name, stage, true))
         }
-        ShellCommand::Group { body, .. } | ShellCommand::For { body, .. } => list(body),
-        ShellCommand::If { branches, otherwise, .. } => {
-            branches.iter().any(|(condition, body)| list(condition) || list(body))
-                || list(otherwise)
-        }
-        ShellCommand::While { condition, body, .. } => list(condition) || list(body),
-        ShellCommand::Case { arms, .. } => arms.iter().any(|arm| list(arm)),
         ShellCommand::Function { body, .. } => is_fork_bomb(name, body, aside),
-        ShellCommand::Test(..) => false,
+        ShellCommand::Compound { command, .. } => match command {
+            CompoundCommand::Group { body, .. } | CompoundCommand::For { body, .. } => list(body),
+            CompoundCommand::If { branches, otherwise } => {
+                branches.iter().any(|(condition, body)| list(condition) || list(body))
+                    || list(otherwise)
+            }
+            CompoundCommand::While { condition, body } => list(condition) || list(body),
+            CompoundCommand::Case { arms, .. } => arms.iter().any(|arm| list(arm)),
+            CompoundCommand::Test(_) => false,
+        },
     }
 }
 

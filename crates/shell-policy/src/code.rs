@@ -39,7 +39,7 @@ pub(super) fn check_code(
                 let text = arg.text.trim_start_matches(['-', 'c', '+', ':', ' ']);
                 if let Some(script) = text.strip_prefix('!') {
                     let script = script.to_owned();
-                    walk.with_copied_state(|walk| walk.run_text(argv, &script, arg.origin));
+                    walk.run_separately(argv, &script, arg.origin);
                 }
             }
             return;
@@ -50,7 +50,7 @@ pub(super) fn check_code(
                 .map(|input| Argument { origin: input.origin, ..Argument::known(&**input.text) });
             for arg in args.iter().chain(&input) {
                 for script in shell_escapes(&arg.text) {
-                    walk.with_copied_state(|walk| walk.run_text(argv, &script, arg.origin));
+                    walk.run_separately(argv, &script, arg.origin);
                 }
             }
             return;
@@ -148,10 +148,7 @@ fn script_files(
     stdin: Option<&KnownOutput>,
 ) -> Vec<Argument> {
     let files = flag_values(args, &["-f", "--file"]);
-    let read = files.iter().filter_map(|file| match file.text.as_str() {
-        "-" | "/dev/stdin" => stdin.cloned(),
-        _ => file.process.as_deref().cloned().or_else(|| walk.file_content(file)),
-    });
+    let read = files.iter().filter_map(|file| walk.script_content(file, stdin));
     read.map(|script| Argument { origin: script.origin, ..Argument::known(&*script.text) })
         .collect()
 }
@@ -166,10 +163,10 @@ fn awk(walk: &mut ShellWalker<'_>, argv: &[Argument], program: &str, stdin: Opti
             .any(|call| plain.contains(call));
     if let Some(input) = stdin.filter(|input| runs_input && **input != KnownOutput::file()) {
         let input = input.clone();
-        walk.with_copied_state(|walk| walk.run_text(argv, &input.text, input.origin));
+        walk.run_separately(argv, &input.text, input.origin);
     }
     for script in awk::shell_scripts(program) {
-        walk.with_copied_state(|walk| walk.run_text(argv, &script, TextOrigin::Computed));
+        walk.run_separately(argv, &script, TextOrigin::Computed);
     }
     if program.contains('>') {
         for Literal { text, .. } in literals(program) {
@@ -183,7 +180,7 @@ fn awk(walk: &mut ShellWalker<'_>, argv: &[Argument], program: &str, stdin: Opti
         for value in flag_values(argv, &["-v", "--assign"]) {
             let script = value.text.split_once('=').map(|(_, script)| script.to_owned());
             if let Some(script) = script.filter(|script| parse(script).error.is_none()) {
-                walk.with_copied_state(|walk| walk.run_text(argv, &script, value.origin));
+                walk.run_separately(argv, &script, value.origin);
             }
         }
     }
@@ -212,22 +209,9 @@ fn run_code(
     origin: TextOrigin,
 ) {
     match origin {
-        TextOrigin::Network => walk.report(
-            argv,
-            Hit::deny(
-                Family::Publishing,
-                "it runs what was just downloaded",
-                "download to a file in the project, read it, then run that",
-            ),
-        ),
-        TextOrigin::Decoded => walk.report(
-            argv,
-            Hit::deny(
-                Family::Obfuscation,
-                "it runs what was just decoded",
-                "write the code itself",
-            ),
-        ),
+        TextOrigin::Network | TextOrigin::Decoded => {
+            walk.deny_untrusted(argv, origin, "write the code itself");
+        }
         TextOrigin::Literal | TextOrigin::Computed => walk.report_unknown_code(argv, name),
     }
     scan_source(walk, argv, code);
@@ -241,36 +225,29 @@ fn scan_source(walk: &mut ShellWalker<'_>, argv: &[Argument], code: &str) {
     let connects =
         has(&["socket", "fsockopen", "tcpsocket", "net.connect", "net.socket", "createconnection"]);
     if connects && has(&["dup2", "pty", "/bin/sh", "/bin/bash", "cmd.exe", "exec(", "spawn"]) {
-        walk.report(
-            argv,
-            Hit::deny(Family::Remote, "it connects a shell to another machine", "leave it"),
-        );
+        walk.deny(argv, Family::Remote, "it connects a shell to another machine", "leave it");
     }
     if calls(&DATA.code_calls.decode) && calls(&DATA.code_calls.evaluate) {
-        walk.report(
+        walk.deny(
             argv,
-            Hit::deny(
-                Family::Obfuscation,
-                "it runs what it decodes, so that nobody can see what that is",
-                "write the code itself",
-            ),
+            Family::Obfuscation,
+            "it runs what it decodes, so that nobody can see what that is",
+            "write the code itself",
         );
     }
     if has(&["os.fork", "fork()", "fork while"]) && has(&["while", "for(;;)", "loop"]) {
-        walk.report(argv, Hit::deny(Family::Resources, "it starts itself without end", "leave it"));
+        walk.deny(argv, Family::Resources, "it starts itself without end", "leave it");
     }
     if calls(&DATA.code_calls.delete) {
         let paths: Vec<Argument> = match texts.len() {
-            0 => vec![Argument::known(UNKNOWN.to_string())],
+            0 => vec![Argument::known(UNKNOWN)],
             _ => texts.iter().map(|literal| expand_home(walk, &literal.text)).collect(),
         };
         let hits: Vec<Hit> = {
             let command_context = walk.command_context(None);
             paths.iter().filter_map(|path| command_context.check_delete(path)).collect()
         };
-        for hit in hits {
-            walk.report(argv, hit);
-        }
+        walk.report_all(argv, hits);
     }
     let writes = has(&[
         "'w", "\"w", "'a'", "\"a\"", "write", "copyfile", "rename", "unlink", "remove(", "copy(",
@@ -288,9 +265,7 @@ fn scan_source(walk: &mut ShellWalker<'_>, argv: &[Argument], code: &str) {
             hits.extend(command_context.check_write(&path).filter(|hit| hit.tier == Tier::Deny));
         }
     }
-    for hit in hits {
-        walk.report(argv, hit);
-    }
+    walk.report_all(argv, hits);
     if calls(&DATA.code_calls.start_process) {
         let mut row: Vec<Argument> = Vec::new();
         let mut listed = false;
@@ -308,7 +283,7 @@ fn scan_source(walk: &mut ShellWalker<'_>, argv: &[Argument], code: &str) {
             }
             row.push(Argument::known(text.clone()));
             if *more && (row.len() > 1 || *called) {
-                row.push(Argument::known(UNKNOWN.to_string()));
+                row.push(Argument::known(UNKNOWN));
             }
             // A single word is rarely a command, and prose need not parse.
             let likely = *called || text.trim().contains(char::is_whitespace);

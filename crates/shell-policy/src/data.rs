@@ -15,17 +15,22 @@ pub(crate) static DATA: LazyLock<PolicyData> = LazyLock::new(|| {
 
 pub(crate) type Words = Vec<&'static str>;
 
+/// The words of a list in one string, separated by commas. Most lists are never split, which makes
+/// parsing the file cheap.
+pub(crate) fn words(list: &'static str) -> impl Iterator<Item = &'static str> {
+    list.split(',').map(str::trim_start).filter(|word| !word.is_empty())
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, bound(deserialize = "'de: 'static"))]
 pub(crate) struct PolicyData {
-    pub(crate) commands: CommandRules,
+    /// In the order of checking.
+    pub(crate) commands: Vec<CommandRule>,
     /// The first matching entry decides.
     pub(crate) protected_paths: Vec<ProtectedPath>,
     /// Options whose value is the next word, by program.
     pub(crate) option_values: ProgramTable,
     pub(crate) wrappers: Vec<WrapperProgram>,
-    /// Subcommands that take a command: `tool subcommand … command`.
-    pub(crate) runners: ProgramTable,
     /// Flags whose value is a command.
     pub(crate) command_flags: ProgramTable,
     /// Flags that take code, by interpreter.
@@ -56,27 +61,6 @@ pub(crate) struct PolicyData {
     pub(crate) code_calls: CodeCalls,
 }
 
-/// In the order of checking.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, bound(deserialize = "'de: 'static"))]
-pub(crate) struct CommandRules {
-    files: Vec<CommandRule>,
-    network: Vec<CommandRule>,
-    secrets: Vec<CommandRule>,
-    system: Vec<CommandRule>,
-    pub(crate) publishing: Vec<CommandRule>,
-    git: Vec<CommandRule>,
-    pub(crate) databases: Vec<CommandRule>,
-    cloud: Vec<CommandRule>,
-}
-
-impl CommandRules {
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &CommandRule> {
-        let Self { files, network, secrets, system, publishing, git, databases, cloud } = self;
-        [files, network, secrets, system, publishing, git, databases, cloud].into_iter().flatten()
-    }
-}
-
 /// Parts of calls in any language. Some contain quotes, so none is borrowed.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -87,6 +71,16 @@ pub(crate) struct CodeCalls {
     pub(crate) delete: Vec<String>,
     pub(crate) decode: Vec<String>,
     pub(crate) evaluate: Vec<String>,
+}
+
+/// Whether a list names a program. A name may end with `*`.
+pub(crate) fn names_program(list: &'static str, program: &str) -> bool {
+    // Most lists are for other programs, which a search tells faster than a comparison of words.
+    (list.contains(program) || list.contains('*'))
+        && words(list).any(|name| match name.strip_suffix('*') {
+            Some(start) => program.starts_with(start),
+            None => name == program,
+        })
 }
 
 /// A key names one or more programs, separated by spaces.
@@ -109,7 +103,6 @@ mod tests {
     fn program_tables_name_each_program_once() {
         for table in [
             &DATA.option_values,
-            &DATA.runners,
             &DATA.command_flags,
             &DATA.interpreters,
             &DATA.insecure_flags,
@@ -127,7 +120,7 @@ mod tests {
     #[test]
     fn wrappers_name_each_program_once() {
         let mut programs: Vec<&str> =
-            DATA.wrappers.iter().flat_map(|wrapper| wrapper.programs.iter().copied()).collect();
+            DATA.wrappers.iter().flat_map(|wrapper| words(wrapper.programs)).collect();
         let count = programs.len();
         programs.sort_unstable();
         programs.dedup();

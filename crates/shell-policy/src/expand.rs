@@ -9,15 +9,16 @@ use super::value::{
 };
 use super::walk::ShellWalker;
 
+/// The values of a parameter, and where they came from.
+type Fields = (Vec<String>, TextOrigin);
+
 impl ShellWalker<'_> {
     pub(super) fn expand_words(&mut self, words: &[Word]) -> Vec<Argument> {
         let mut args = Vec::new();
         for word in words {
             match expand_braces(word) {
                 BraceExpansion::Plain => args.extend(self.expand_fields(word, true)),
-                BraceExpansion::TooMany => {
-                    args.push(Argument { text: UNKNOWN.to_string(), ..Argument::default() })
-                }
+                BraceExpansion::TooMany => args.push(Argument::known(UNKNOWN)),
                 BraceExpansion::TooDeep => self.report_too_complex(),
                 BraceExpansion::Words(words) => {
                     for word in &words {
@@ -155,7 +156,7 @@ impl ShellWalker<'_> {
         }
     }
 
-    fn variable_fields(&mut self, name: &str) -> Option<(Vec<String>, TextOrigin)> {
+    fn variable_fields(&mut self, name: &str) -> Option<Fields> {
         if let Some(value) = self.state.variables.get(name) {
             let value = value.clone();
             return Some(match value {
@@ -187,8 +188,7 @@ impl ShellWalker<'_> {
         }
     }
 
-    fn expand_parameter(&mut self, name: &str, op: &ParameterOp) -> (Vec<String>, TextOrigin) {
-        let unknown = || vec![UNKNOWN.to_string()];
+    fn expand_parameter(&mut self, name: &str, op: &ParameterOp) -> Fields {
         let base = name.trim_end_matches("[@]").trim_end_matches("[*]").trim_end_matches("[?]");
         let value = match name {
             "@" | "*" => Some((self.state.positional.to_vec(), TextOrigin::Literal)),
@@ -216,9 +216,8 @@ impl ShellWalker<'_> {
                 }
             }
         };
-        let known = value.as_ref().is_some_and(|(fields, _)| fields.iter().all(|f| is_known(f)));
         match op {
-            ParameterOp::Plain => value.unwrap_or_else(|| (unknown(), TextOrigin::Literal)),
+            ParameterOp::Plain => value.unwrap_or_else(unknown),
             ParameterOp::Default { word, assign } => {
                 let default = self.expand_to_text(word);
                 match value {
@@ -245,88 +244,74 @@ impl ShellWalker<'_> {
             }
             ParameterOp::Required(word) => {
                 self.expand_to_text(word);
-                value.unwrap_or_else(|| (unknown(), TextOrigin::Literal))
+                value.unwrap_or_else(unknown)
             }
             ParameterOp::Length => (vec![UNKNOWN_NAME.to_string()], TextOrigin::Literal),
-            ParameterOp::Indirect => match value {
-                Some((fields, _)) if known => self
-                    .variable_fields(&fields.concat())
-                    .unwrap_or_else(|| (unknown(), TextOrigin::Literal)),
-                _ => (unknown(), TextOrigin::Literal),
-            },
+            ParameterOp::Indirect => {
+                let name = known_fields(value).map(|fields| fields.concat());
+                name.and_then(|name| self.variable_fields(&name)).unwrap_or_else(unknown)
+            }
             ParameterOp::Other(word) => {
                 let operator = self.expand_to_text(word).text;
                 if let Some((fields, origin)) = value.filter(|_| operator == "@P") {
                     let argv = [Argument::known(format!("${{{name}@P}}"))];
                     self.run_expansions(&argv, &fields.join(" "), origin);
                 }
-                (unknown(), TextOrigin::Literal)
+                unknown()
             }
             ParameterOp::Case { upper, all, pattern } => {
                 self.expand_to_text(pattern);
-                match value {
-                    Some((fields, origin)) if known && pattern.parts.is_empty() => {
-                        (fields.iter().map(|f| change_case(f, *upper, *all)).collect(), origin)
-                    }
-                    _ => (unknown(), TextOrigin::Literal),
-                }
+                change_known(value, |fields| {
+                    let is_whole = pattern.parts.is_empty();
+                    is_whole.then(|| fields.iter().map(|f| change_case(f, *upper, *all)).collect())
+                })
             }
             ParameterOp::Substring(word) => {
                 let range = self.expand_to_text(word).text;
-                match value {
-                    Some((fields, origin)) if known && name != "@" && name != "*" => {
-                        match substring(&fields.join(" "), &range) {
-                            Some(text) => (vec![text], origin),
-                            None => (unknown(), origin),
-                        }
+                change_known(value, |fields| match name {
+                    // `${@:2}`
+                    "@" | "*" => {
+                        let from = range.trim().parse::<usize>().ok()?;
+                        Some(fields.into_iter().skip(from.saturating_sub(1)).collect())
                     }
-                    Some((fields, origin)) if known => {
-                        // `${@:2}`
-                        match range.trim().parse::<usize>() {
-                            Ok(from) => {
-                                (fields.into_iter().skip(from.saturating_sub(1)).collect(), origin)
-                            }
-                            Err(_) => (unknown(), origin),
-                        }
-                    }
-                    _ => (unknown(), TextOrigin::Literal),
-                }
+                    _ => substring(&fields.join(" "), &range).map(|text| vec![text]),
+                })
             }
             ParameterOp::Strip { suffix, longest, pattern } => {
                 let pattern = self.expand_to_text(pattern).text;
-                match value {
-                    Some((fields, origin)) if known => (
-                        fields.iter().map(|f| strip(f, &pattern, *suffix, *longest)).collect(),
-                        origin,
-                    ),
-                    _ => (unknown(), TextOrigin::Literal),
-                }
+                change_known(value, |fields| {
+                    Some(fields.iter().map(|f| strip(f, &pattern, *suffix, *longest)).collect())
+                })
             }
             ParameterOp::Replace { all, pattern, replacement } => {
                 let pattern = self.expand_to_text(pattern).text;
                 let replacement = self.expand_to_text(replacement).text;
-                let plain = !pattern.contains(['*', '?', '[', UNKNOWN, UNKNOWN_NAME])
-                    && !pattern.is_empty();
-                match value {
-                    Some((fields, origin)) if known && plain => {
-                        let anchored = pattern.starts_with(['#', '%']);
-                        if anchored {
-                            return (unknown(), origin);
-                        }
-                        let replace = |field: &String| {
-                            if *all {
-                                field.replace(&pattern, &replacement)
-                            } else {
-                                field.replacen(&pattern, &replacement, 1)
-                            }
-                        };
-                        (fields.iter().map(replace).collect(), origin)
-                    }
-                    _ => (unknown(), TextOrigin::Literal),
-                }
+                let plain = !pattern.is_empty()
+                    && !pattern.contains(['*', '?', '[', UNKNOWN, UNKNOWN_NAME])
+                    && !pattern.starts_with(['#', '%']);
+                let count = if *all { usize::MAX } else { 1 };
+                let replace = |field: &String| field.replacen(&pattern, &replacement, count);
+                change_known(value, |fields| plain.then(|| fields.iter().map(replace).collect()))
             }
         }
     }
+}
+
+fn unknown() -> Fields {
+    (vec![UNKNOWN.to_string()], TextOrigin::Literal)
+}
+
+/// Known fields have a literal origin.
+fn known_fields(value: Option<Fields>) -> Option<Vec<String>> {
+    value.map(|(fields, _)| fields).filter(|fields| fields.iter().all(|field| is_known(field)))
+}
+
+fn change_known(
+    value: Option<Fields>,
+    change: impl FnOnce(Vec<String>) -> Option<Vec<String>>,
+) -> Fields {
+    let changed = known_fields(value).and_then(change);
+    changed.map_or_else(unknown, |fields| (fields, TextOrigin::Literal))
 }
 
 #[derive(Default)]

@@ -1,7 +1,7 @@
 //! `find` and `fd`: commands they run, files they delete, paths they print.
 
 use super::Family;
-use super::rules::Hit;
+use super::rules::{Hit, valued_options};
 use super::value::{Argument, KnownOutput, TextOrigin, UNKNOWN_NAME};
 use super::walk::ShellWalker;
 use super::wrappers::skip_options;
@@ -182,9 +182,7 @@ fn report_deletes(walk: &mut ShellWalker<'_>, argv: &[Argument], paths: &[Argume
         let command_context = walk.command_context(None);
         paths.iter().filter_map(|path| command_context.check_delete(path)).collect()
     };
-    for hit in hits {
-        walk.report(argv, hit);
-    }
+    walk.report_all(argv, hits);
 }
 
 /// `fd [OPTIONS] [PATTERN] [PATH…] [-x COMMAND…]`
@@ -193,10 +191,7 @@ pub(super) fn check_fd(walk: &mut ShellWalker<'_>, argv: &[Argument]) -> KnownOu
     let flags = ["-x", "-X", "--exec", "--exec-batch"];
     let at = args.iter().position(|arg| flags.contains(&arg.text.as_str())).unwrap_or(args.len());
     let (search, command) = args.split_at(at);
-    let search = skip_options(
-        search,
-        &["-e", "--extension", "-t", "--type", "-d", "--max-depth", "-E", "--exclude"],
-    );
+    let search = skip_options(search, valued_options("fd"));
     let starts = match search.get(1..) {
         Some(starts) if !starts.is_empty() => starts.to_vec(),
         _ => vec![Argument::known(".")],

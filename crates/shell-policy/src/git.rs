@@ -42,12 +42,12 @@ impl ShellWalker<'_> {
             }
             ["grep", ..] => {
                 for script in flag_values(rest, &["-O"]) {
-                    self.with_copied_state(|walk| walk.run_text(argv, &script.text, script.origin));
+                    self.run_separately(argv, &script.text, script.origin);
                 }
             }
             ["rebase" | "difftool", ..] => {
                 for script in flag_values(rest, &["-x", "--exec", "--extcmd"]) {
-                    self.with_copied_state(|walk| walk.run_text(argv, &script.text, script.origin));
+                    self.run_separately(argv, &script.text, script.origin);
                 }
             }
             _ => {}
@@ -86,7 +86,7 @@ impl ShellWalker<'_> {
                 None => format!("git {value}"),
             };
             if number >= option_count {
-                self.with_copied_state(|walk| walk.run_text(argv, &text, TextOrigin::Literal));
+                self.run_separately(argv, &text, TextOrigin::Literal);
             }
             Rc::make_mut(&mut self.state.aliases).insert(format!("git {alias}"), text);
         }

@@ -1,9 +1,8 @@
 //! Known output of programs, which may be run or deleted.
 
-use super::decode;
 use super::rules::{flag_values, valued_options};
 use super::value::{
-    Argument, KnownOutput, NEW_TEMP_DIR, PID_PREFIX, TextOrigin, UNKNOWN, UNKNOWN_NAME, is_known,
+    Argument, KnownOutput, NEW_TEMP_DIR, PID_PREFIX, TextOrigin, UNKNOWN_NAME, is_known,
 };
 use super::walk::ShellWalker;
 
@@ -153,17 +152,8 @@ impl ShellWalker<'_> {
                     || name.starts_with("gun")
                     || name.starts_with("uu") =>
             {
-                let plain = stdin.map(|input| input.text.trim()).filter(|text| is_known(text));
-                let text = match name {
-                    "base64" => plain.and_then(decode::base64),
-                    "xxd" => plain.and_then(decode::hex),
-                    _ => None,
-                };
                 let origin = stdin.map(|input| input.origin).unwrap_or_default();
-                KnownOutput::new(
-                    text.unwrap_or_else(|| UNKNOWN.to_string()),
-                    origin.max(TextOrigin::Decoded),
-                )
+                KnownOutput::unknown_from(origin.max(TextOrigin::Decoded))
             }
             "http" | "https" | "xh" | "aria2c" | "fetch" | "lynx" | "nc" | "ncat" | "socat"
             | "telnet" | "ftp" | "dig" | "nslookup" => {

@@ -15,7 +15,6 @@ mod braces;
 mod code;
 mod container;
 mod data;
-mod decode;
 mod expand;
 mod family;
 mod find;
@@ -43,6 +42,7 @@ use std::path::{Component, Path, PathBuf};
 
 pub use allow::{CommandAllowList, InvalidAllowEntry};
 pub use family::{Family, Tier};
+pub use run::shell_quote;
 pub use tool::{ToolCall, is_file_hint, is_known_input, parse_tool_calls};
 
 pub struct Context<'a> {
@@ -175,17 +175,8 @@ pub fn is_placeholder(c: char) -> bool {
 }
 
 fn judge_path(context: &Context<'_>, path: &str, access: rules::FileAccess) -> Verdict {
-    let Some(hit) = rules::judge_path(context, path, access) else { return Verdict::Allow };
-    let finding = Finding {
-        family: hit.family,
-        subject: message::excerpt(path),
-        reason: hit.reason.into_owned(),
-        suggestion: hit.suggestion.into_owned(),
-    };
-    match hit.tier {
-        Tier::Warn => Verdict::Warn(finding),
-        Tier::Deny => Verdict::Deny(finding),
-    }
+    let hit = rules::judge_path(context, path, access);
+    hit.map_or(Verdict::Allow, |hit| hit.verdict(message::excerpt(path)))
 }
 
 /// Judges a tool call by name and input, as Claude Code passes them to hooks.

@@ -36,7 +36,7 @@ impl ShellWalker<'_> {
                 // The callback gets an index and a line.
                 text.push_str(&format!(" 0 {UNKNOWN}"));
             }
-            self.with_copied_state(|walk| walk.run_text(argv, &text, value.origin));
+            self.run_separately(argv, &text, value.origin);
         }
     }
 
@@ -44,7 +44,7 @@ impl ShellWalker<'_> {
     pub(super) fn run_expansions(&mut self, argv: &[Argument], text: &str, origin: TextOrigin) {
         if text.contains("$(") || text.contains('`') {
             let script = format!(": <<END_OF_TEXT\n{text}\nEND_OF_TEXT");
-            self.with_copied_state(|walk| walk.run_text(argv, &script, origin));
+            self.run_separately(argv, &script, origin);
         }
     }
 
@@ -62,8 +62,7 @@ impl ShellWalker<'_> {
             && is_command_variable(name)
             && !value.text.trim().is_empty()
         {
-            let value = value.clone();
-            self.with_copied_state(|walk| walk.run_text(argv, &value.text, value.origin));
+            self.run_separately(argv, &value.text, value.origin);
         }
     }
 
@@ -80,7 +79,7 @@ impl ShellWalker<'_> {
             if (is_shell || DATA.make_tool_variables.contains(&name)) && !name.starts_with('-') {
                 let script = recipe_as_shell(value);
                 if parse(&script).error.is_none() {
-                    self.with_copied_state(|walk| walk.run_text(argv, &script, arg.origin));
+                    self.run_separately(argv, &script, arg.origin);
                 }
             }
         }
@@ -89,10 +88,7 @@ impl ShellWalker<'_> {
             files.extend(["GNUmakefile", "makefile", "Makefile"].map(Argument::known));
         }
         for file in files {
-            let read = match file.text.as_str() {
-                "-" | "/dev/stdin" => stdin.cloned(),
-                _ => file.process.as_deref().cloned().or_else(|| self.file_content(&file)),
-            };
+            let read = self.script_content(&file, stdin);
             if let Some(text) = read.filter(|text| *text != KnownOutput::file()) {
                 self.check_recipes(argv, &text);
             }
@@ -102,9 +98,7 @@ impl ShellWalker<'_> {
     fn check_recipes(&mut self, argv: &[Argument], makefile: &KnownOutput) {
         let unknown = makefile.text.contains(UNKNOWN);
         if unknown || makefile.origin > TextOrigin::Computed {
-            self.with_copied_state(|walk| {
-                walk.run_text(argv, &UNKNOWN.to_string(), makefile.origin)
-            });
+            self.run_separately(argv, &UNKNOWN.to_string(), makefile.origin);
         }
         let text = makefile.text.replace("\\\n", " ");
         for line in text.lines() {
@@ -129,7 +123,7 @@ impl ShellWalker<'_> {
                 // Make's expansion may turn it into valid shell.
                 let readable = parse(&command).error.is_none();
                 let command = if readable { command } else { UNKNOWN.to_string() };
-                self.with_copied_state(|walk| walk.run_text(argv, &command, makefile.origin));
+                self.run_separately(argv, &command, makefile.origin);
             }
         }
     }

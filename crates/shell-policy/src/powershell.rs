@@ -18,10 +18,7 @@ impl ShellWalker<'_> {
             if is("-command") {
                 return match (tail, stdin) {
                     ([only], Some(input)) if only.text == "-" => {
-                        let input = input.clone();
-                        self.with_copied_state(|walk| {
-                            walk.run_text(argv, &input.text, input.origin)
-                        })
+                        self.run_separately(argv, &input.text, input.origin)
                     }
                     _ => self.run_joined_words(argv, tail),
                 };
@@ -34,20 +31,16 @@ impl ShellWalker<'_> {
             }
             if !text.starts_with('-') {
                 // `powershell` takes it as a command, `pwsh` as a file.
-                let script = text.ends_with(".ps1");
-                return if script {
-                    KnownOutput::unknown()
-                } else {
-                    self.run_joined_words(argv, rest)
+                return match text.ends_with(".ps1") {
+                    true => KnownOutput::unknown(),
+                    false => self.run_joined_words(argv, rest),
                 };
             }
             let valued = text != "-i" && DATA.powershell_option_values.iter().any(|name| is(name));
             rest = if valued { tail.get(1..).unwrap_or_default() } else { tail };
         }
-        match stdin.cloned().filter(|input| *input != KnownOutput::file()) {
-            Some(input) => {
-                self.with_copied_state(|walk| walk.run_text(argv, &input.text, input.origin))
-            }
+        match stdin.filter(|input| **input != KnownOutput::file()) {
+            Some(input) => self.run_separately(argv, &input.text, input.origin),
             None => KnownOutput::unknown(),
         }
     }

@@ -41,11 +41,9 @@ impl ShellWalker<'_> {
                 }
                 RedirectOp::Read => {
                     hits.extend(command_context.check_read(&target));
-                    let inner = target.process.as_deref().cloned();
-                    let inner = inner.or_else(|| self.file_content(&target));
                     stdin = Some(match target.text.as_str() {
                         "/dev/null" => KnownOutput::default(),
-                        _ => inner.unwrap_or_else(KnownOutput::file),
+                        _ => self.script_content(&target, None).unwrap_or_else(KnownOutput::file),
                     });
                 }
                 RedirectOp::Duplicate => {
@@ -104,6 +102,18 @@ impl ShellWalker<'_> {
 
     pub(super) fn file_content(&self, file: &Argument) -> Option<KnownOutput> {
         self.state.files.get(&self.redirect_path(file)?).cloned()
+    }
+
+    /// The content of a script, which may be the input.
+    pub(super) fn script_content(
+        &self,
+        file: &Argument,
+        stdin: Option<&KnownOutput>,
+    ) -> Option<KnownOutput> {
+        match file.text.as_str() {
+            "-" | "/dev/stdin" => stdin.cloned(),
+            _ => file.process.as_deref().cloned().or_else(|| self.file_content(file)),
+        }
     }
 
     fn redirect_path(&self, file: &Argument) -> Option<PathBuf> {

@@ -87,9 +87,7 @@ impl ShellWalker<'_> {
             if rm.has(&["-r", "-R", "--recursive"]) && rm.has(&["-f", "--force"]) {
                 hits.extend(rules::check_all(&rm));
             }
-            for hit in hits {
-                self.report(argv, hit);
-            }
+            self.report_all(argv, hits);
             return KnownOutput::unknown();
         }
         if first.glob {
@@ -105,13 +103,11 @@ impl ShellWalker<'_> {
         }
         let invocation = CommandInvocation { name: &name, args, context: &command_context };
         let hits = rules::check_all(&invocation);
-        for hit in hits {
-            self.report(argv, hit);
-        }
+        self.report_all(argv, hits);
         if first.text.contains('/')
             && let Some(output) = self.file_content(first)
         {
-            return self.with_copied_state(|walk| walk.run_text(argv, &output.text, output.origin));
+            return self.run_separately(argv, &output.text, output.origin);
         }
         if let Some(output) = self.builtin(&name, argv, stdin) {
             return output;
@@ -211,39 +207,49 @@ impl ShellWalker<'_> {
         text: &str,
         origin: TextOrigin,
     ) -> KnownOutput {
-        match origin {
-            TextOrigin::Network => self.report(
-                argv,
-                Hit::deny(
-                    Family::Publishing,
-                    "it runs what was just downloaded",
-                    "download to a file in the project, read it, then run that",
-                ),
-            ),
-            TextOrigin::Decoded => self.report(
-                argv,
-                Hit::deny(
-                    Family::Obfuscation,
-                    "it runs what was just decoded",
-                    "write the command itself",
-                ),
-            ),
-            TextOrigin::Literal | TextOrigin::Computed => {}
-        }
+        self.deny_untrusted(argv, origin, "write the command itself");
         if text.trim_matches(|c: char| c == UNKNOWN || c.is_whitespace()).is_empty() {
             if text.contains(UNKNOWN) && origin <= TextOrigin::Computed {
-                self.report(
-                    argv,
-                    Hit::warn(
-                        Family::Obfuscation,
-                        "it runs a text that is not known before",
-                        "write the command itself, or put it into a script in the project",
-                    ),
+                let hit = Hit::warn(
+                    Family::Obfuscation,
+                    "it runs a text that is not known before",
+                    "write the command itself, or put it into a script in the project",
                 );
+                self.report(argv, hit);
             }
             return KnownOutput::unknown();
         }
         self.script(text)
+    }
+
+    /// Like [`ShellWalker::run_text`], in a copy of the shell.
+    pub(super) fn run_separately(
+        &mut self,
+        argv: &[Argument],
+        text: &str,
+        origin: TextOrigin,
+    ) -> KnownOutput {
+        self.with_copied_state(|walk| walk.run_text(argv, text, origin))
+    }
+
+    pub(super) fn deny_untrusted(
+        &mut self,
+        argv: &[Argument],
+        origin: TextOrigin,
+        suggestion: &'static str,
+    ) {
+        match origin {
+            TextOrigin::Network => self.deny(
+                argv,
+                Family::Publishing,
+                "it runs what was just downloaded",
+                "download to a file in the project, read it, then run that",
+            ),
+            TextOrigin::Decoded => {
+                self.deny(argv, Family::Obfuscation, "it runs what was just decoded", suggestion);
+            }
+            TextOrigin::Literal | TextOrigin::Computed => {}
+        }
     }
 
     /// Judges array indexes: the shell evaluates substitutions in them even if quoted.
@@ -259,7 +265,7 @@ impl ShellWalker<'_> {
                 && ["$(", "`", "<(", ">("].iter().any(|start| index.contains(start))
             {
                 let script = format!(": {index}");
-                self.with_copied_state(|walk| walk.run_text(argv, &script, arg.origin));
+                self.run_separately(argv, &script, arg.origin);
             }
         }
     }
@@ -374,23 +380,13 @@ impl ShellWalker<'_> {
             "unalias" => self.state.aliases = Rc::default(),
             "eval" => {
                 let args = skip_options(args, &[]);
-                let text = args.iter().map(|arg| arg.text.as_str()).collect::<Vec<_>>().join(" ");
-                let origin = args.iter().map(|arg| arg.origin).max().unwrap_or_default();
-                return Some(self.run_text(argv, &text, origin));
+                let line = KnownOutput::joined(args);
+                return Some(self.run_text(argv, &line.text, line.origin));
             }
             "source" | "." => {
                 let file = skip_options(args, &["-p"]).first();
-                if let Some(output) = file.and_then(|arg| arg.process.clone()) {
-                    return Some(self.run_text(argv, &output.text, output.origin));
-                }
-                if let Some(file) = file
-                    && file.text == "/dev/stdin"
-                    && let Some(input) = stdin
-                {
-                    let input = input.clone();
-                    return Some(self.run_text(argv, &input.text, input.origin));
-                }
-                if let Some(output) = file.and_then(|file| self.file_content(file)) {
+                let script = file.and_then(|file| self.script_content(file, stdin));
+                if let Some(output) = script {
                     return Some(self.run_text(argv, &output.text, output.origin));
                 }
                 return Some(KnownOutput::unknown());
@@ -404,8 +400,7 @@ impl ShellWalker<'_> {
                     && action.text != "-"
                     && !action.text.is_empty()
                 {
-                    let (text, origin) = (action.text.clone(), action.origin);
-                    self.with_copied_state(|walk| walk.run_text(argv, &text, origin));
+                    self.run_separately(argv, &action.text, action.origin);
                 }
             }
             "ln" => {
@@ -493,14 +488,11 @@ fn echo(args: &[Argument]) -> KnownOutput {
         newline &= !letters.contains('n');
         rest = tail;
     }
-    let mut text = rest.iter().map(|arg| arg.text.as_str()).collect::<Vec<_>>().join(" ");
-    if escapes {
-        text = decode(&text, Octal::Zero);
-    }
+    let KnownOutput { text, origin } = KnownOutput::joined(rest);
+    let mut text = if escapes { decode(&text, Octal::Zero) } else { text.to_string() };
     if newline {
         text.push('\n');
     }
-    let origin = rest.iter().map(|arg| arg.origin).max().unwrap_or_default();
     KnownOutput::new(text, origin)
 }
 
@@ -537,6 +529,6 @@ fn format_text(format: &str, values: &[Argument]) -> String {
     }
 }
 
-pub(super) fn shell_quote(text: &str) -> String {
+pub fn shell_quote(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }

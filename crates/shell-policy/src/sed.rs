@@ -1,7 +1,7 @@
 //! sed scripts. GNU sed runs commands by `e` and writes files by `w`.
 
 use super::Family;
-use super::rules::{Hit, flag_values};
+use super::rules::flag_values;
 use super::value::Argument;
 use super::walk::ShellWalker;
 
@@ -25,15 +25,13 @@ pub(super) fn check_sed(walk: &mut ShellWalker<'_>, argv: &[Argument], files: Ve
         for act in script_effects(&script.text) {
             match act {
                 SedEffect::RunsCommand(command) => {
-                    walk.with_copied_state(|walk| walk.run_text(argv, &command, script.origin));
+                    walk.run_separately(argv, &command, script.origin);
                 }
-                SedEffect::EvaluatesOutput => walk.report(
+                SedEffect::EvaluatesOutput => walk.deny(
                     argv,
-                    Hit::deny(
-                        Family::Obfuscation,
-                        "e makes sed run what it puts together",
-                        "let sed print, look at it, and run that",
-                    ),
+                    Family::Obfuscation,
+                    "e makes sed run what it puts together",
+                    "let sed print, look at it, and run that",
                 ),
                 SedEffect::WritesFile(file) => {
                     if let Some(hit) =

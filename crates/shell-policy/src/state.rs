@@ -1,6 +1,7 @@
 //! State of a shell: variables, functions, aliases, working directory.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::path::PathBuf;
 use std::rc::Rc;
 
@@ -77,7 +78,7 @@ pub(super) struct LocalVariable {
     is_certain: bool,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct ShellState {
     pub(super) variables: HashMap<String, Value>,
     pub(super) may_vary: bool,
@@ -98,19 +99,7 @@ pub(super) struct ShellState {
 
 impl ShellState {
     pub(super) fn new(cwd: PathBuf) -> Self {
-        ShellState {
-            variables: HashMap::new(),
-            may_vary: false,
-            locals: None,
-            functions: Rc::default(),
-            aliases: Rc::default(),
-            files: Rc::default(),
-            links: Rc::default(),
-            cwd: Some(cwd),
-            positional: Rc::from(Vec::new()),
-            script_name: "bash".to_owned(),
-            stdin: None,
-        }
+        ShellState { cwd: Some(cwd), script_name: "bash".to_owned(), ..ShellState::default() }
     }
 
     fn count_alternatives(&mut self) {
@@ -188,23 +177,23 @@ impl ShellState {
                 }
             }
         }
-        if !Rc::ptr_eq(&self.aliases, &other.aliases) {
-            let ours = Rc::make_mut(&mut self.aliases);
-            for (name, alias) in other.aliases.iter() {
-                ours.insert(name.clone(), alias.clone());
-            }
-        }
-        if !Rc::ptr_eq(&self.files, &other.files) {
-            let ours = Rc::make_mut(&mut self.files);
-            for (path, output) in other.files.iter() {
-                ours.insert(path.clone(), output.clone());
-            }
-        }
+        add_all(&mut self.aliases, &other.aliases);
+        add_all(&mut self.files, &other.files);
         if self.links != other.links {
             Rc::make_mut(&mut self.links).join(&other.links);
         }
         if self.cwd != other.cwd {
             self.cwd = None;
         }
+    }
+}
+
+fn add_all<K: Clone + Eq + Hash, V: Clone>(
+    ours: &mut Rc<HashMap<K, V>>,
+    theirs: &Rc<HashMap<K, V>>,
+) {
+    if !Rc::ptr_eq(ours, theirs) {
+        let theirs = theirs.iter().map(|(key, value)| (key.clone(), value.clone()));
+        Rc::make_mut(ours).extend(theirs);
     }
 }

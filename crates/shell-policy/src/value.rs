@@ -80,6 +80,13 @@ impl KnownOutput {
         KnownOutput { text: Rc::new(text.into()), origin }
     }
 
+    /// Words with spaces between them.
+    pub(super) fn joined(words: &[Argument]) -> Self {
+        let texts: Vec<&str> = words.iter().map(|word| word.text.as_str()).collect();
+        let origin = words.iter().map(|word| word.origin).max();
+        KnownOutput::new(texts.join(" "), origin.unwrap_or_default())
+    }
+
     pub(super) fn unknown() -> Self {
         KnownOutput::unknown_from(TextOrigin::Computed)
     }

@@ -10,10 +10,12 @@ use super::bombs::{is_fork_bomb, is_infinite_loop, prints_endlessly};
 use super::container::Container;
 use super::message::{excerpt, subject};
 use super::rules::{CommandContext, Hit};
-use super::shell::{Connector, ListItem, Program, RedirectOp, ShellCommand, Simple, parse};
+use super::shell::{
+    CompoundCommand, Connector, ListItem, Program, RedirectOp, ShellCommand, Simple, parse,
+};
 use super::state::{Function, FunctionBody, ShellState, Value};
 use super::value::{Argument, KnownOutput};
-use super::{Context, Family, Finding, Tier, Verdict};
+use super::{Context, Family, Tier, Verdict};
 
 /// Maximum number of commands and programs.
 const MAX_STEPS: usize = 10_000;
@@ -99,7 +101,8 @@ impl ShellWalker<'_> {
         &'s self,
         stdin: Option<&'s KnownOutput>,
     ) -> CommandContext<'s> {
-        CommandContext::new(self.context, self.state.cwd.as_deref(), stdin, &self.state.links)
+        let ShellState { cwd, links, .. } = &self.state;
+        CommandContext { context: self.context, cwd: cwd.as_deref(), stdin, links }
     }
 
     /// Records a hit, unless the project allows the command.
@@ -120,6 +123,22 @@ impl ShellWalker<'_> {
         self.record_finding(subject(argv), hit);
     }
 
+    pub(super) fn report_all(&mut self, argv: &[Argument], hits: Vec<Hit>) {
+        for hit in hits {
+            self.report(argv, hit);
+        }
+    }
+
+    pub(super) fn deny(
+        &mut self,
+        argv: &[Argument],
+        family: Family,
+        reason: &'static str,
+        suggestion: &'static str,
+    ) {
+        self.report(argv, Hit::deny(family, reason, suggestion));
+    }
+
     fn is_for_tests(&self) -> bool {
         ["RAILS_ENV", "RACK_ENV", "MIX_ENV", "APP_ENV", "NODE_ENV"].iter().any(|name| {
             let names = ["test", "testing"];
@@ -133,17 +152,8 @@ impl ShellWalker<'_> {
     }
 
     pub(super) fn record_finding(&mut self, subject: String, hit: Hit) {
-        let finding = Finding {
-            family: hit.family,
-            subject,
-            reason: hit.reason.into_owned(),
-            suggestion: hit.suggestion.into_owned(),
-        };
-        let verdict = match hit.tier {
-            Tier::Warn => Verdict::Warn(finding),
-            Tier::Deny => Verdict::Deny(finding),
-        };
-        self.verdict = std::mem::replace(&mut self.verdict, Verdict::Allow).max_severity(verdict);
+        let before = std::mem::replace(&mut self.verdict, Verdict::Allow);
+        self.verdict = before.max_severity(hit.verdict(subject));
     }
 
     pub(super) fn use_step(&mut self) -> bool {
@@ -330,19 +340,41 @@ impl ShellWalker<'_> {
                 }
                 input.unwrap_or_default()
             }
-            ShellCommand::Group { body, subshell, redirects } => {
+            ShellCommand::Compound { command, redirects } => {
                 let input = self.check_redirects(redirects, &[]);
-                let input = input.as_ref().or(stdin);
-                let output = match *subshell {
-                    true => self.with_copied_state(|walk| walk.list(body, input)),
-                    false => self.list(body, input),
-                };
-                self.record_group_write(redirects, &output);
+                let output = self.compound(command, input.as_ref().or(stdin));
+                if let CompoundCommand::Group { .. } = command {
+                    self.record_group_write(redirects, &output);
+                }
                 output
             }
-            ShellCommand::If { branches, otherwise, redirects } => {
-                let input = self.check_redirects(redirects, &[]);
-                let input = input.as_ref().or(stdin);
+            ShellCommand::Function { name, body } => {
+                if is_fork_bomb(name, body, false) {
+                    self.record_finding(
+                        format!("{name}()"),
+                        Hit::deny(
+                            Family::Resources,
+                            "the function starts itself again and again: a fork bomb",
+                            "leave it",
+                        ),
+                    );
+                }
+                let body =
+                    FunctionBody { body: Rc::clone(body), program: Rc::clone(&self.program) };
+                let function = Function { bodies: vec![body], may_be_unset: false };
+                Rc::make_mut(&mut self.state.functions).insert(name.clone(), function);
+                KnownOutput::default()
+            }
+        }
+    }
+
+    fn compound(&mut self, command: &CompoundCommand, input: Option<&KnownOutput>) -> KnownOutput {
+        match command {
+            CompoundCommand::Group { body, subshell } => match *subshell {
+                true => self.with_copied_state(|walk| walk.list(body, input)),
+                false => self.list(body, input),
+            },
+            CompoundCommand::If { branches, otherwise } => {
                 let mut output = KnownOutput::default();
                 let mut ends: Vec<ShellState> = Vec::new();
                 for (condition, body) in branches {
@@ -359,9 +391,7 @@ impl ShellWalker<'_> {
                 }
                 output
             }
-            ShellCommand::While { condition, body, redirects } => {
-                let input = self.check_redirects(redirects, &[]);
-                let input = input.as_ref().or(stdin);
+            CompoundCommand::While { condition, body } => {
                 if is_infinite_loop(condition) && body.iter().any(|item| item.background) {
                     self.record_finding(
                         "while true".to_owned(),
@@ -382,9 +412,7 @@ impl ShellWalker<'_> {
                 }
                 output
             }
-            ShellCommand::For { variable, words, body, redirects } => {
-                let input = self.check_redirects(redirects, &[]);
-                let input = input.as_ref().or(stdin);
+            CompoundCommand::For { variable, words, body } => {
                 let values = match words {
                     Some(words) => self.expand_words(words),
                     None => self.state.positional.iter().map(Argument::known).collect(),
@@ -402,13 +430,11 @@ impl ShellWalker<'_> {
                 }
                 output
             }
-            ShellCommand::Case { subject, patterns, arms, redirects } => {
+            CompoundCommand::Case { subject, patterns, arms } => {
                 self.expand_to_text(subject);
                 for pattern in patterns {
                     self.expand_to_text(pattern);
                 }
-                let input = self.check_redirects(redirects, &[]);
-                let input = input.as_ref().or(stdin);
                 let start = self.state.clone();
                 let mut end = start.clone();
                 let mut output = KnownOutput::default();
@@ -420,25 +446,7 @@ impl ShellWalker<'_> {
                 self.state = end;
                 output
             }
-            ShellCommand::Function { name, body } => {
-                if is_fork_bomb(name, body, false) {
-                    self.record_finding(
-                        format!("{name}()"),
-                        Hit::deny(
-                            Family::Resources,
-                            "the function starts itself again and again: a fork bomb",
-                            "leave it",
-                        ),
-                    );
-                }
-                let body =
-                    FunctionBody { body: Rc::clone(body), program: Rc::clone(&self.program) };
-                let function = Function { bodies: vec![body], may_be_unset: false };
-                Rc::make_mut(&mut self.state.functions).insert(name.clone(), function);
-                KnownOutput::default()
-            }
-            ShellCommand::Test(words, redirects) => {
-                self.check_redirects(redirects, &[]);
+            CompoundCommand::Test(words) => {
                 for word in words {
                     self.expand_to_text(word);
                 }
@@ -534,13 +542,11 @@ impl ShellWalker<'_> {
                 let target = self.expand_to_text(&redirect.target);
                 self.record_write(&target, &output, redirect.op == RedirectOp::Append);
                 if prints_endlessly(&argv) && !target.text.starts_with("/dev/") {
-                    self.report(
+                    self.deny(
                         &argv,
-                        Hit::deny(
-                            Family::Resources,
-                            "it writes without end until the disk is full",
-                            "let `head -c` end it",
-                        ),
+                        Family::Resources,
+                        "it writes without end until the disk is full",
+                        "let `head -c` end it",
                     );
                 }
             }

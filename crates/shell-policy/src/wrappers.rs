@@ -4,22 +4,38 @@ use serde::Deserialize;
 
 use super::Family;
 use super::code;
-use super::data::{DATA, Words};
+use super::data::{DATA, names_program, words};
 use super::find;
 use super::rules::{Hit, flag_values, valued_options};
 use super::run::{program_name, shell_quote};
 use super::value::{Argument, KnownOutput, TextOrigin, is_known};
 use super::walk::ShellWalker;
 
-/// A program that takes options, operands, then a command.
+/// A program that takes a subcommand, options, operands, then a command.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields, bound(deserialize = "'de: 'static"))]
+#[serde(deny_unknown_fields)]
 pub(super) struct WrapperProgram {
-    pub(super) programs: Words,
+    pub(super) programs: &'static str,
+    /// One must be present.
     #[serde(default)]
-    option_values: Words,
+    subcommands: &'static str,
+    /// Options whose value is a script in place of a command.
+    #[serde(default)]
+    script_flags: &'static str,
+    #[serde(default)]
+    option_values: &'static str,
     #[serde(default)]
     operands: usize,
+}
+
+impl WrapperProgram {
+    fn inner_args<'a>(&self, args: &'a [Argument]) -> Option<&'a [Argument]> {
+        if self.subcommands.is_empty() {
+            return Some(args);
+        }
+        let is_subcommand = |arg: &Argument| words(self.subcommands).any(|word| word == arg.text);
+        args.get(args.iter().position(is_subcommand)? + 1..)
+    }
 }
 
 const SHELLS: &[&str] =
@@ -45,13 +61,19 @@ impl ShellWalker<'_> {
         if ["pwsh", "powershell"].contains(&name) {
             return Some(self.check_powershell(argv, stdin));
         }
-        if let Some(wrapper) = DATA.wrappers.iter().find(|wrapper| wrapper.programs.contains(&name))
-        {
-            if name == "command" && args.first().is_some_and(|a| a.text == "-v" || a.text == "-V") {
-                let found = args.get(1).map(|arg| arg.text.clone()).unwrap_or_default();
-                return Some(KnownOutput::known(found));
+        if name == "command" && args.first().is_some_and(|a| a.text == "-v" || a.text == "-V") {
+            let found = args.get(1).map(|arg| arg.text.clone()).unwrap_or_default();
+            return Some(KnownOutput::known(found));
+        }
+        let mut wrappers = DATA.wrappers.iter().filter(|it| names_program(it.programs, name));
+        if let Some((wrapper, args)) = wrappers.find_map(|it| Some((it, it.inner_args(args)?))) {
+            let valued: Vec<&str> = words(wrapper.option_values).collect();
+            let flags: Vec<&str> = words(wrapper.script_flags).collect();
+            let options = options_of(args, &[&flags[..], &valued].concat());
+            if let Some(script) = value_of(options, &flags) {
+                return Some(self.run_separately(argv, &script.text, script.origin));
             }
-            let mut rest = skip_options(args, &wrapper.option_values);
+            let mut rest = skip_options(args, &valued);
             rest = rest.get(wrapper.operands..).unwrap_or_default();
             while let [first, tail @ ..] = rest
                 && let Some((name, value)) = assignment(&first.text)
@@ -66,42 +88,7 @@ impl ShellWalker<'_> {
                 _ => self.run(rest, stdin),
             });
         }
-        if let Some(subcommands) = DATA.runners.get(name)
-            && let Some(at) = args.iter().position(|arg| subcommands.contains(&arg.text.as_str()))
-        {
-            let rest = args.get(at + 1..).unwrap_or_default();
-            let flags = ["-c", "--call", "--command"];
-            if let Some(script) = value_of(options_of(rest, &flags), &flags)
-                && name != "nix"
-            {
-                return Some(
-                    self.with_copied_state(|walk| walk.run_text(argv, &script.text, script.origin)),
-                );
-            }
-            let valued = [
-                "-p",
-                "--package",
-                "-n",
-                "--name",
-                "--with",
-                "--python",
-                "-f",
-                "-C",
-                "--directory",
-            ];
-            return Some(self.run(skip_options(rest, &valued), stdin));
-        }
         match name {
-            "npx" | "bunx" | "pnpx" | "uvx" => {
-                let flags = ["-c", "--call", "-p", "--package"];
-                if let Some(script) = value_of(options_of(args, &flags), &["-c", "--call"]) {
-                    return Some(self.with_copied_state(|walk| {
-                        walk.run_text(argv, &script.text, script.origin)
-                    }));
-                }
-                let valued = ["-p", "--package", "--from", "--with", "--python"];
-                Some(self.run(skip_options(args, &valued), stdin))
-            }
             "env" => Some(self.check_env(args, stdin)),
             "xargs" => Some(self.check_xargs(args, stdin)),
             "parallel" => Some(self.check_parallel(argv, stdin)),
@@ -113,7 +100,7 @@ impl ShellWalker<'_> {
                 // The arguments are words of one command, or commands.
                 if rest.len() > 1 && rest.iter().any(|arg| arg.text.contains(' ')) {
                     for arg in rest {
-                        self.with_copied_state(|walk| walk.run_text(argv, &arg.text, arg.origin));
+                        self.run_separately(argv, &arg.text, arg.origin);
                     }
                 } else {
                     self.run_joined_words(argv, rest);
@@ -123,7 +110,7 @@ impl ShellWalker<'_> {
             "script" | "su" | "flock" | "nix-shell" | "vagrant" | "runcon" => {
                 let flags = ["-c", "--command", "--run"];
                 if let Some(script) = value_of(args, &flags) {
-                    self.with_copied_state(|walk| walk.run_text(argv, &script.text, script.origin));
+                    self.run_separately(argv, &script.text, script.origin);
                 } else if name == "flock" {
                     let rest = skip_options(args, &["-w", "-E", "--timeout"]);
                     self.run(rest.get(1..).unwrap_or_default(), stdin);
@@ -138,12 +125,6 @@ impl ShellWalker<'_> {
                 let own = args.iter().position(|arg| arg.text == "--").unwrap_or(args.len());
                 command.extend_from_slice(args.get(own + 1..).unwrap_or_default());
                 Some(self.run(&command, stdin))
-            }
-            "zellij" => {
-                let at = args.iter().position(|arg| ["run", "r"].contains(&arg.text.as_str()))?;
-                let valued = ["-d", "--direction", "-n", "--name", "--cwd"];
-                let command = skip_options(args.get(at + 1..).unwrap_or_default(), &valued);
-                Some(self.run(command, None))
             }
             "ansible" => {
                 let module = value_of(args, &["-m", "--module-name"]);
@@ -160,18 +141,10 @@ impl ShellWalker<'_> {
                 }
                 Some(KnownOutput::unknown())
             }
-            "direnv" if args.first().is_some_and(|arg| arg.text == "exec") => {
-                Some(self.run(args.get(2..).unwrap_or_default(), stdin))
-            }
             "just" | "xterm" | "konsole" | "alacritty" | "kitty" | "gnome-terminal" => {
                 let flags = ["-c", "--command", "-e", "-x", "--"];
                 let at = args.iter().position(|arg| flags.contains(&arg.text.as_str()))?;
                 Some(self.run_joined_words(argv, args.get(at + 1..).unwrap_or_default()))
-            }
-            // The dynamic loader runs a given program.
-            _ if name.starts_with("ld-linux") || name.starts_with("ld.so") => {
-                let valued = ["--library-path", "--preload", "--argv0"];
-                Some(self.run(skip_options(args, &valued), stdin))
             }
             "make" | "gmake" | "bmake" => {
                 self.check_makefile(argv, stdin);
@@ -212,9 +185,8 @@ impl ShellWalker<'_> {
         argv: &[Argument],
         words: &[Argument],
     ) -> KnownOutput {
-        let text = words.iter().map(|arg| arg.text.as_str()).collect::<Vec<_>>().join(" ");
-        let origin = words.iter().map(|arg| arg.origin).max().unwrap_or_default();
-        self.with_copied_state(|walk| walk.run_text(argv, &text, origin))
+        let line = KnownOutput::joined(words);
+        self.run_separately(argv, &line.text, line.origin)
     }
 
     /// `bash -c …`, `bash FILE`, `… | bash`.
@@ -237,10 +209,8 @@ impl ShellWalker<'_> {
                     command = true;
                 } else if ["--rcfile", "--init-file"].contains(&text) {
                     let file = tail.first();
-                    let process = file.and_then(|file| file.process.as_deref().cloned());
-                    let read = process.or_else(|| file.and_then(|file| self.file_content(file)));
-                    if let Some(read) = read {
-                        self.with_copied_state(|walk| walk.run_text(argv, &read.text, read.origin));
+                    if let Some(read) = file.and_then(|file| self.script_content(file, None)) {
+                        self.run_separately(argv, &read.text, read.origin);
                     }
                     rest = tail.get(1..).unwrap_or_default();
                 }
@@ -272,11 +242,8 @@ impl ShellWalker<'_> {
             });
         }
         let file = rest.first().filter(|_| !reads);
-        if let Some(output) = file.and_then(|file| file.process.clone()) {
-            return self.with_copied_state(|walk| walk.run_text(argv, &output.text, output.origin));
-        }
-        if let Some(output) = file.and_then(|file| self.file_content(file)) {
-            return self.with_copied_state(|walk| walk.run_text(argv, &output.text, output.origin));
+        if let Some(output) = file.and_then(|file| self.script_content(file, None)) {
+            return self.run_separately(argv, &output.text, output.origin);
         }
         let open = |file: &&Argument| {
             file.text == "/dev/stdin"
@@ -289,7 +256,7 @@ impl ShellWalker<'_> {
                 if input == KnownOutput::file() {
                     return KnownOutput::unknown();
                 }
-                self.with_copied_state(|walk| walk.run_text(argv, &input.text, input.origin))
+                self.run_separately(argv, &input.text, input.origin)
             }
             _ => KnownOutput::unknown(),
         }
@@ -316,7 +283,7 @@ impl ShellWalker<'_> {
                     line.push_str(&shell_quote(&arg.text));
                 }
                 let origin = args.iter().map(|arg| arg.origin).max().unwrap_or_default();
-                return self.with_copied_state(|walk| walk.run_text(args, &line, origin));
+                return self.run_separately(args, &line, origin);
             }
             if ["-u", "--unset"].contains(&text) {
                 if let Some(name) = tail.first() {
@@ -352,13 +319,11 @@ impl ShellWalker<'_> {
             && clears
             && agents.contains(&program_name(&program.text).as_str())
         {
-            self.report(
+            self.deny(
                 args,
-                Hit::deny(
-                    Family::Environment,
-                    "an agent that does not know of the loop is not guarded",
-                    "do the work yourself",
-                ),
+                Family::Environment,
+                "an agent that does not know of the loop is not guarded",
+                "do the work yourself",
             );
         }
         let output = match rest.is_empty() {
@@ -374,22 +339,6 @@ impl ShellWalker<'_> {
         let args = argv.get(1..).unwrap_or_default();
         let valued = ["-L", "-S", "-f", "-t", "-s", "-n", "-c", "-x", "-y", "-F", "-e", "-X", "-p"];
         let rest = skip_options(args, &valued);
-        let runs = [
-            "new-session",
-            "new",
-            "new-window",
-            "neww",
-            "split-window",
-            "splitw",
-            "send-keys",
-            "send",
-            "run-shell",
-            "run",
-            "respawn-pane",
-            "respawn-window",
-            "display-popup",
-            "popup",
-        ];
         if argv.first().is_some_and(|arg| program_name(&arg.text) == "screen") {
             // `screen -dmS name command`
             let named = args.iter().position(|arg| arg.text.ends_with('S') && arg.text != "-S");
@@ -400,7 +349,24 @@ impl ShellWalker<'_> {
             self.run(rest, None);
         }
         let Some((subcommand, rest)) = rest.split_first() else { return };
-        if runs.contains(&subcommand.text.as_str()) {
+        let runs = matches!(
+            subcommand.text.as_str(),
+            "new-session"
+                | "new"
+                | "new-window"
+                | "neww"
+                | "split-window"
+                | "splitw"
+                | "send-keys"
+                | "send"
+                | "run-shell"
+                | "run"
+                | "respawn-pane"
+                | "respawn-window"
+                | "display-popup"
+                | "popup"
+        );
+        if runs {
             let mut words = skip_options(rest, &valued).to_vec();
             while words
                 .pop_if(|arg| ["Enter", "C-m", "KPEnter"].contains(&arg.text.as_str()))
@@ -415,14 +381,9 @@ impl ShellWalker<'_> {
     }
 
     pub(super) fn report_unknown_code(&mut self, argv: &[Argument], language: &str) {
-        self.report(
-            argv,
-            Hit::warn(
-                Family::Obfuscation,
-                format!("{language} code in a command line is hardly looked into"),
-                "put the code into a file of the project and run that",
-            ),
-        );
+        let reason = format!("{language} code in a command line is hardly looked into");
+        let suggestion = "put the code into a file of the project and run that";
+        self.report(argv, Hit::warn(Family::Obfuscation, reason, suggestion));
     }
 }
 

@@ -1,5 +1,6 @@
 //! `xargs` and `parallel`, which add their input to a command.
 
+use super::rules::valued_options;
 use super::value::{Argument, KnownOutput, UNKNOWN};
 use super::walk::ShellWalker;
 use super::wrappers::skip_options;
@@ -10,24 +11,6 @@ impl ShellWalker<'_> {
         args: &[Argument],
         stdin: Option<&KnownOutput>,
     ) -> KnownOutput {
-        let valued = [
-            "-I",
-            "-n",
-            "-P",
-            "-L",
-            "-d",
-            "-s",
-            "-E",
-            "-a",
-            "-J",
-            "-R",
-            "--max-args",
-            "--max-procs",
-            "--delimiter",
-            "--replace",
-            "--arg-file",
-            "--max-lines",
-        ];
         let replace = args.iter().enumerate().find_map(|(at, arg)| {
             let text = arg.text.as_str();
             match text {
@@ -36,7 +19,7 @@ impl ShellWalker<'_> {
                 _ => text.strip_prefix("-I").filter(|_| at == 0).map(str::to_owned),
             }
         });
-        let mut command = skip_options(args, &valued).to_vec();
+        let mut command = skip_options(args, valued_options("xargs")).to_vec();
         if command.is_empty() {
             command.push(Argument::known("echo"));
         }
@@ -48,7 +31,7 @@ impl ShellWalker<'_> {
             Some(replace) => {
                 let all: Vec<Argument> = match items.len() {
                     0..=20 => items,
-                    _ => vec![Argument { text: UNKNOWN.to_string(), ..Argument::default() }],
+                    _ => vec![Argument::known(UNKNOWN)],
                 };
                 for item in all {
                     let command: Vec<Argument> = command
@@ -86,7 +69,7 @@ impl ShellWalker<'_> {
             0 => split_items(stdin, ItemSplit::Lines),
             _ => values.get(1..).unwrap_or_default().to_vec(),
         };
-        let template = command.iter().map(|arg| arg.text.as_str()).collect::<Vec<_>>().join(" ");
+        let template = KnownOutput::joined(command).text;
         for value in values.iter().take(20) {
             let text = if template.is_empty() {
                 value.text.clone()
@@ -95,7 +78,7 @@ impl ShellWalker<'_> {
             } else {
                 format!("{template} {}", value.text)
             };
-            self.with_copied_state(|walk| walk.run_text(argv, &text, value.origin));
+            self.run_separately(argv, &text, value.origin);
         }
         KnownOutput::unknown()
     }
@@ -110,7 +93,7 @@ enum ItemSplit {
 }
 
 fn split_items(stdin: Option<&KnownOutput>, split: ItemSplit) -> Vec<Argument> {
-    let unknown = || vec![Argument { text: UNKNOWN.to_string(), ..Argument::default() }];
+    let unknown = || vec![Argument::known(UNKNOWN)];
     let Some(input) = stdin else { return unknown() };
     if input.text.len() > 10_000 {
         return unknown();

@@ -157,6 +157,33 @@ pub fn all_records(home: &Path) -> Vec<ProjectRecord> {
     dirs.filter_map(|entry| read_record(&entry.path().join(FILE)).ok().flatten()).collect()
 }
 
+/// Run data of a project that no longer exists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OrphanedRuns {
+    pub root: PathBuf,
+    pub dir: PathBuf,
+    pub bytes: u64,
+}
+
+pub fn orphaned_runs(home: &Path) -> Vec<OrphanedRuns> {
+    let records = all_records(home).into_iter().filter(|record| !record.root.exists());
+    let homes = records.map(|record| ProjectHome::new(home, &record.root));
+    let with_runs = homes.filter(|home| home.runs_dir().is_dir());
+    with_runs
+        .map(|ProjectHome { root, dir, .. }| OrphanedRuns { bytes: size_of(&dir), root, dir })
+        .collect()
+}
+
+fn size_of(directory: &Path) -> u64 {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let sizes = entries.map(|entry| match entry.metadata() {
+        Ok(meta) if meta.is_dir() => size_of(&entry.path()),
+        Ok(meta) => meta.len(),
+        Err(_) => 0,
+    });
+    sizes.sum()
+}
+
 /// If the project at `root`, or one around it, was moved there, transfers its data and that of the
 /// projects inside it. Returns where it was.
 pub fn adopt_moved_project(home: &Path, root: &Path) -> io::Result<Option<PathBuf>> {
@@ -329,6 +356,24 @@ mod tests {
         adopt_moved_project(&home, &nested).unwrap();
         let record = ProjectHome::new(&home, &old).load().unwrap();
         assert_eq!((record.sandbox, record.identity), (None, DirIdentity::read_at(&old)));
+    }
+
+    #[test]
+    fn run_data_of_removed_projects_is_found() {
+        let temp = tempfile::tempdir().unwrap();
+        let home = temp.path().join("home");
+        for name in ["gone", "here", "without-runs"] {
+            let project = ProjectHome::new(&home, &temp.path().join(name));
+            project.update(|_| {}).unwrap();
+            if name != "without-runs" {
+                fs::create_dir_all(project.runs_dir().join("r")).unwrap();
+                fs::write(project.runs_dir().join("r/events.jsonl"), "12345").unwrap();
+            }
+        }
+        fs::create_dir(temp.path().join("here")).unwrap();
+        let [found] = &orphaned_runs(&home)[..] else { panic!("one is gone") };
+        assert_eq!(found.root, temp.path().join("gone"));
+        assert!(found.bytes > 5 && found.dir.is_dir(), "{found:?}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Ledger files: `$RALPH_HOME/projects/<project>/tasks/<list>/<run>.json`, where no agent can write.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -18,8 +19,9 @@ use ralph_store::save::save_atomically;
 
 #[derive(Debug, Serialize)]
 pub struct LedgerFileContent<'a> {
-    /// For people.
     pub list: Cow<'a, str>,
+    /// Relative to the project's root, so it holds after a move.
+    pub name: Cow<'a, str>,
     #[serde(flatten)]
     pub ledger: &'a Ledger,
 }
@@ -28,19 +30,14 @@ pub struct LedgerFileContent<'a> {
 pub struct LedgerPaths {
     /// New ledgers go into the first.
     dirs: Vec<PathBuf>,
+    project: Project,
     list: PathBuf,
 }
 
 impl LedgerPaths {
     pub fn new(project: &Project, list: &Path) -> LedgerPaths {
-        let (real, in_real_parent) = (real_path(list), canonicalize_parent(list));
-        // A part of the path may have become a link since.
-        let lists = [&*real, &*in_real_parent, list];
-        let old = lists.map(|list| ledger_dir_0_1(project.ralph_home(), project.root(), list));
-        let mut dirs = lists.map(|list| ledger_dir(project, list)).to_vec();
-        dirs.extend(old);
-        dirs.dedup();
-        LedgerPaths { dirs, list: list.to_owned() }
+        let dirs = ledger_dirs(project, list);
+        LedgerPaths { dirs, project: project.clone(), list: list.to_owned() }
     }
 
     pub fn dir(&self) -> &Path {
@@ -85,16 +82,17 @@ impl LedgerPaths {
 
     /// Saves a list that the user accepted, without a run.
     pub fn accept(&self, ledger: &Ledger) -> io::Result<()> {
-        let list = self.list.to_string_lossy();
+        let name = self.list.strip_prefix(self.project.root()).unwrap_or(&self.list);
+        let (list, name) = (self.list.to_string_lossy(), name.to_string_lossy());
         std::fs::create_dir_all(self.dir())?;
-        let content = serde_json::to_vec(&LedgerFileContent { list, ledger })?;
+        let content = serde_json::to_vec(&LedgerFileContent { list, name, ledger })?;
         save_atomically(&new_path(self.dir()), &content)
     }
 
     /// Starts a new list: earlier ledgers no longer apply, but stay. Errors name the directory.
     pub fn reset(&self) -> io::Result<()> {
         for dir in &self.dirs {
-            if *dir == self.dir() || !files(dir).is_empty() {
+            if dir == self.dir() || !files(dir).is_empty() {
                 mark_reset(dir).map_err(|err| {
                     io::Error::new(err.kind(), format!("{}: {err}", dir.display()))
                 })?;
@@ -133,18 +131,47 @@ fn read_value(path: &Path) -> io::Result<serde_json::Value> {
     Ok(serde_json::from_slice(&bytes)?)
 }
 
-/// Named by the list's path in the project, which a move does not change.
-fn ledger_dir(project: &Project, list: &Path) -> PathBuf {
-    let name = list.strip_prefix(project.root()).unwrap_or(list);
-    let hash = fnv64(name.as_os_str().as_encoded_bytes());
-    project.state_dir().join("tasks").join(format!("{hash:016x}"))
-}
-
 /// The directory to lock while a list is worked on. Its own directory is locked for each edit, by
 /// agents too.
 pub fn lock_directory(home: &Path, list: &Path) -> PathBuf {
-    let list = real_path(list);
-    home.join("in-use").join(format!("{:016x}", fnv64(list.as_os_str().as_encoded_bytes())))
+    home.join("in-use").join(hash(&real_path(list)))
+}
+
+/// The directory for new ledgers first.
+fn ledger_dirs(project: &Project, list: &Path) -> Vec<PathBuf> {
+    let root = project.root();
+    let tasks = project.state_dir().join("tasks");
+    let label = root.file_name().map_or_else(String::new, |name| name.to_string_lossy().into());
+    let label = naming::label(&label);
+    // A path may have become a link since.
+    let lists = [real_path(list), canonicalize_parent(list), list.to_owned()];
+    // Relative to the project, so it holds after a move.
+    let names = lists.each_ref().map(|list| list.strip_prefix(root).unwrap_or(list));
+    let mut dirs: Vec<PathBuf> = names.iter().map(|name| tasks.join(hash(name))).collect();
+    // Version 0.1 used the absolute path, and other directories.
+    for list in &lists {
+        dirs.push(tasks.join(hash(list)));
+        dirs.push(project.ralph_home().join("tasks").join(format!("{label}-{}", hash(list))));
+    }
+    // The project was moved since.
+    let others = std::fs::read_dir(&tasks).into_iter().flatten().flatten().map(|it| it.path());
+    dirs.extend(others.filter(|dir| is_named(dir, names[0])));
+    let mut seen = HashSet::new();
+    dirs.retain(|dir| seen.insert(dir.clone()));
+    dirs
+}
+
+/// Whether the ledgers in `dir` are of the list `name`.
+fn is_named(dir: &Path, name: &Path) -> bool {
+    let found = files(dir).into_iter().rev().find_map(|path| {
+        let value = read_value(&path).ok()?;
+        value.get("name")?.as_str().map(PathBuf::from)
+    });
+    found.is_some_and(|found| found == name)
+}
+
+fn hash(path: &Path) -> String {
+    format!("{:016x}", fnv64(path.as_os_str().as_encoded_bytes()))
 }
 
 /// Resolves links as far as the path exists.
@@ -156,13 +183,6 @@ fn real_path(path: &Path) -> PathBuf {
 fn canonicalize_parent(path: &Path) -> PathBuf {
     let parent = path.parent().and_then(|parent| parent.canonicalize().ok());
     parent.zip(path.file_name()).map_or_else(|| path.to_owned(), |(parent, name)| parent.join(name))
-}
-
-/// Where version 0.1 stored them.
-fn ledger_dir_0_1(home: &Path, root: &Path, list: &Path) -> PathBuf {
-    let name = root.file_name().map_or_else(String::new, |name| name.to_string_lossy().into());
-    let path = list.as_os_str().as_encoded_bytes();
-    home.join("tasks").join(format!("{}-{:016x}", naming::label(&name), fnv64(path)))
 }
 
 pub fn path(directory: &Path, run: &str) -> PathBuf {
@@ -239,9 +259,6 @@ mod tests {
         let paths = LedgerPaths::new(&project, list);
         let dir = paths.dir().to_owned();
         assert!(dir.starts_with(home.path().join("projects")));
-        let other = Project::new(Path::new("/q/it's mine"), home.path());
-        assert_ne!(dir, LedgerPaths::new(&other, &other.root().join("ralph/tasks.json")).dir());
-        assert_ne!(dir, LedgerPaths::new(&project, &project.root().join("x/tasks.json")).dir());
         assert!(matches!(paths.load_last().last, LastRun::Unknown));
         paths.reset().unwrap();
         assert!(matches!(paths.load_last().last, LastRun::Reset), "also where nothing was known");
@@ -252,7 +269,8 @@ mod tests {
         );
         std::fs::create_dir_all(&dir).unwrap();
         let run = "20261113-202752-0a1b";
-        let file = LedgerFileContent { list: list.to_string_lossy(), ledger: &ledger };
+        let name = "ralph/tasks.json".into();
+        let file = LedgerFileContent { list: list.to_string_lossy(), name, ledger: &ledger };
         let file = serde_json::to_vec(&file).unwrap();
         std::fs::write(dir.join(format!("{run}.json")), &file).unwrap();
         assert!(String::from_utf8(file).unwrap().contains("/p/it's mine/ralph/tasks.json"));
@@ -263,5 +281,39 @@ mod tests {
         let loaded = paths.load_last();
         assert!(matches!(loaded.last, LastRun::Reset), "the older one counts");
         assert!(loaded.unreadable[0].contains("20991113"), "{loaded:?}");
+    }
+
+    #[test]
+    fn ledgers_of_moved_project_and_version_0_1_are_found() {
+        let home = tempfile::tempdir().unwrap();
+        let (root, list) = (Path::new("/p/app"), Path::new("/p/app/ralph/tasks.json"));
+        let project = Project::new(root, home.path());
+        let tasks = project.state_dir().join("tasks");
+        let paths = || LedgerPaths::new(&project, list);
+        assert_eq!(paths().dir(), tasks.join(hash(Path::new("ralph/tasks.json"))));
+        let text = br#"{"project": "", "branchName": "", "description": "", "userStories": []}"#;
+        let ledger = Ledger::new(&parse(text).unwrap());
+        let save = |dir: PathBuf, name: &str, run: &str| {
+            std::fs::create_dir_all(&dir).unwrap();
+            let list = "/before/ralph/tasks.json".into();
+            let file = LedgerFileContent { list, name: name.into(), ledger: &ledger };
+            std::fs::write(path(&dir, run), serde_json::to_vec(&file).unwrap()).unwrap();
+        };
+        let last = || match paths().load_last().last {
+            LastRun::Run(run, _) => run,
+            LastRun::Reset | LastRun::Unknown => String::new(),
+        };
+        let [first, second, third] =
+            ["0a1b", "0a1c", "0a1d"].map(|end| format!("20261113-202752-{end}"));
+        save(
+            home.path().join("tasks").join(format!("app-{}", hash(list))),
+            "ralph/tasks.json",
+            &first,
+        );
+        assert_eq!(last(), first, "of version 0.1");
+        let moved = tasks.join(hash(Path::new("/before/ralph/tasks.json")));
+        save(moved, "ralph/tasks.json", &second);
+        save(tasks.join(hash(Path::new("other"))), "other/tasks.json", &third);
+        assert_eq!(last(), second, "of the place before, and not of another list");
     }
 }

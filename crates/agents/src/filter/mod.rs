@@ -79,7 +79,7 @@ impl FilterAnswer {
 }
 
 /// Takes only what the expression finds for the agent's text.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct FilteredReader {
     /// The other reader accepts any line, so a missing stream is reported here.
     replaces_reader: bool,
@@ -101,21 +101,8 @@ pub struct FilteredReader {
 
 impl FilteredReader {
     pub fn new(stands_alone: bool, expression: &str) -> Self {
-        FilteredReader {
-            replaces_reader: stands_alone,
-            has_missed_text: false,
-            has_skipped_lines: false,
-            expression: text::truncate(expression, 200, "…").into_owned(),
-            queried_lines: 0,
-            failures: 0,
-            first_failure: None,
-            has_matched: false,
-            warned_of_value: false,
-            unanswered: 0,
-            give_up_reason: None,
-            streamed: false,
-            has_printed: false,
-        }
+        let expression = text::truncate(expression, 200, "…").into_owned();
+        FilteredReader { replaces_reader: stands_alone, expression, ..FilteredReader::default() }
     }
 
     pub fn max_line(&self) -> usize {
@@ -149,25 +136,16 @@ impl FilteredReader {
                     self.failures += 1;
                     if self.first_failure.is_none() {
                         let message = text::truncate(&message, 200, "…").into_owned();
-                        let line = line();
-                        warn(
-                            emit,
-                            format!("the response filter fails: {message}, for the line {line}"),
-                        );
+                        let why = format!("fails: {message},");
+                        warn(emit, &why, &line());
                         self.first_failure = Some(message);
                     }
                 }
                 if let Some(kind) = unsaid
                     && !std::mem::replace(&mut self.warned_of_value, true)
                 {
-                    let line = line();
-                    warn(
-                        emit,
-                        format!(
-                            "the response filter finds {kind}, which says nothing: only strings do; \
-                             for the line {line}"
-                        ),
-                    );
+                    let why = format!("finds {kind}, which says nothing: only strings do;");
+                    warn(emit, &why, &line());
                 }
                 said
             }
@@ -177,8 +155,7 @@ impl FilteredReader {
                 self.failures += 1;
                 self.unanswered += 1;
                 if self.unanswered < MAX_UNANSWERED_LINES {
-                    let line = line();
-                    warn(emit, format!("the response filter {reason}, for the line {line}"));
+                    warn(emit, &format!("{reason},"), &line());
                 } else {
                     let reason = format!(
                         "the response filter {reason}, {MAX_UNANSWERED_LINES} times, so that nobody can tell what \
@@ -264,7 +241,8 @@ impl FilteredReader {
     }
 }
 
-fn warn(emit: &mut Emit<'_>, message: String) {
+fn warn(emit: &mut Emit<'_>, why: &str, line: &str) {
+    let message = format!("the response filter {why} for the line {line}");
     emit(Event::Warning { message: message.into() });
 }
 

@@ -1,6 +1,5 @@
 use serde::Deserialize;
 
-use super::account::TokenCounts;
 use crate::json::{Count, RawJson, RawText, ShortStr, Walk};
 
 #[derive(Default)]
@@ -123,12 +122,13 @@ impl<'a> ContentBlock<'a> {
 pub(super) struct PartialLine<'a> {
     #[serde(borrow)]
     pub(super) api_message_id: Option<ShortStr<'a>>,
-    pub(super) event: PartialEvent,
+    pub(super) event: PartialEvent<'a>,
 }
 
 #[derive(Deserialize)]
-pub(super) struct PartialEvent {
-    pub(super) usage: Option<TokenCounts>,
+pub(super) struct PartialEvent<'a> {
+    #[serde(borrow)]
+    pub(super) usage: Option<RawJson<'a>>,
 }
 
 #[derive(Deserialize)]

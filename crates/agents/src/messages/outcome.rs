@@ -33,11 +33,6 @@ pub(super) struct ResultLine<'a> {
 
 impl ResultLine<'_> {
     fn message(&self) -> Option<String> {
-        #[derive(Deserialize, Default)]
-        struct ResultError<'a> {
-            #[serde(borrow)]
-            message: Option<RawText<'a>>,
-        }
         let errors: Vec<RawJson<'_>> = lenient(self.errors);
         let errors: Vec<Cow<'_, str>> = errors
             .into_iter()
@@ -45,10 +40,7 @@ impl ResultLine<'_> {
             .collect();
         let message_in = |raw: Option<RawJson<'_>>| {
             let raw = raw?;
-            let text = raw.as_text().map(RawText::text).or_else(|| {
-                let error: ResultError<'_> = lenient(Some(raw));
-                error.message.map(|message| message.text().into_owned().into())
-            })?;
+            let text = raw.as_text().or_else(|| raw.member("message").as_text())?.text();
             (!text.is_empty()).then(|| text.into_owned())
         };
         message_in(self.result)

@@ -22,11 +22,11 @@ impl<W: World> Driver<'_, W> {
         if let Some(message) = self.world.obstacle(RunStep::StartAgent) {
             // Without requests or a project the loop must not continue.
             let why = Input::AgentNotStarted { message: message.clone() };
-            self.queue.extend([Input::Broken { message }, why]);
+            self.queue.extend([Input::InternalError { message }, why]);
             return;
         }
         let broken = self.queue.iter().find_map(|input| match input {
-            Input::Broken { message } => Some(message.clone()),
+            Input::InternalError { message } => Some(message.clone()),
             _ => None,
         });
         if let Some(message) = broken {
@@ -46,7 +46,6 @@ impl<W: World> Driver<'_, W> {
         let agent = &spec.agent;
         let prompt = match purpose {
             Purpose::Work => {
-                self.recorder.at.attempt = self.machine.attempt();
                 self.compose_prompt().map_err(|message| Input::PromptFailed { message })?
             }
             Purpose::CommitMessage => prompts::COMMIT_MESSAGE_PROMPT.to_owned(),
@@ -155,7 +154,7 @@ impl<W: World> Driver<'_, W> {
     /// Makes Claude Code's stop hook look for uncommitted work. Not if the loop commits: the agent must not commit
     /// before the guardrails.
     fn stop_check_id(&self) -> String {
-        let has_stop_hook = self.spec.agent.adapter.profile().stop_hook;
+        let has_stop_hook = self.spec.agent.adapter.profile().extras.stop_hook;
         let loop_commits =
             self.spec.scm.as_ref().is_some_and(|scm| scm_kinds(scm).contains(&ScmTaskKind::Commit));
         if has_stop_hook && !loop_commits {
@@ -198,7 +197,7 @@ impl<W: World> Driver<'_, W> {
         let rules = &self.spec.rules;
         let adapter = self.spec.agent.adapter;
         let has_price = rules.budget.cost_usd.or(rules.iteration_budget.cost_usd).is_some();
-        if finished.unpriced && has_price && adapter.reports_cost() {
+        if finished.unpriced && has_price && adapter.profile().cost_is_verified {
             let message = format!(
                 "{} tells no price for the tokens that it uses, so that a budget in dollars counts an \
                  estimate, at what a large model costs; a limit of tokens (--max-tokens, budget.tokens) is exact",

@@ -10,6 +10,7 @@ use crate::world::{Part, Started, World};
 use ralph_events::event::{Exit, Stream};
 use ralph_process::{ChildEnd, ChildId, Launch, Occurrence, Signal};
 use ralph_report::stream_merger::StreamMerger;
+use ralph_report::{LiveOutput, Redraw};
 
 const DRAIN_TIMEOUT_MS: u64 = 2_000;
 
@@ -43,7 +44,7 @@ impl<W: World> Driver<'_, W> {
                 let merger = StreamMerger::default();
                 self.display_filter.running =
                     Some(FilterProcess { child, merger, input_closed: false });
-                self.recorder.filtering_changed(true);
+                self.recorder.output(LiveOutput::Filtering(true));
             }
             Err(err) => self.abandon_filter(&format!("cannot be started: {err}")),
         }
@@ -63,7 +64,7 @@ impl<W: World> Driver<'_, W> {
     }
 
     pub(super) fn show_filter_output(&mut self, bytes: &[u8]) {
-        self.recorder.filter_output(bytes);
+        self.recorder.output(LiveOutput::Filtered(bytes));
         self.flush();
     }
 
@@ -82,10 +83,10 @@ impl<W: World> Driver<'_, W> {
             self.warn_once(format!("the display filter failed: {exit}{hint}"));
         }
         if self.display_filter.has_failed || failed.is_some() {
-            self.recorder.filter_failed();
+            self.recorder.output(LiveOutput::FilterFailed);
         } else if running.input_closed {
             // A filter such as `head` may finish early.
-            self.recorder.filtering_changed(false);
+            self.recorder.output(LiveOutput::Filtering(false));
         }
     }
 
@@ -97,7 +98,7 @@ impl<W: World> Driver<'_, W> {
             running.input_closed = true;
             self.world.close_input(running.child);
         } else {
-            self.recorder.filtering_changed(false);
+            self.recorder.output(LiveOutput::Filtering(false));
         }
         // Its output must not mix with what follows.
         let mut until = Some(self.world.now().mono_ms.saturating_add(DRAIN_TIMEOUT_MS));
@@ -114,7 +115,7 @@ impl<W: World> Driver<'_, W> {
                     self.on_notify_ended(child, ended.exit, None);
                 }
                 Occurrence::ProxyRefused => self.report_refusals(),
-                Occurrence::Signal(Signal::Resize) => self.recorder.resized(),
+                Occurrence::Signal(Signal::Resize) => self.recorder.redraw(Redraw::Resized),
                 Occurrence::Signal(signal) => {
                     self.on_signal(signal);
                     until = None;

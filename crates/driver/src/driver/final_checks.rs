@@ -2,8 +2,8 @@
 
 use super::Driver;
 use crate::world::{RunStep, Uncommitted, World};
-use ralph_events::event::{Event, Outcome};
-use ralph_events::exit_code;
+use ralph_engine::machine::FinalChecks;
+use ralph_events::event::Event;
 use ralph_git::format_file_list;
 
 /// Larger settings are compared by size and time.
@@ -35,13 +35,13 @@ impl<W: World> Driver<'_, W> {
     }
 
     /// Reports changed settings (an agent may weaken the next run's rules) and missing outputs.
-    pub(super) fn run_final_checks(&mut self, outcome: Outcome, exit_code: u8) {
+    pub(super) fn run_final_checks(&mut self, checks: FinalChecks) {
         if self.world.obstacle(RunStep::UseProject).is_some() {
             // Without the project, nothing can be compared.
             return;
         }
         if let Some(message) =
-            self.spec.missing_signal_warning.as_ref().filter(|_| outcome == Outcome::LimitReached)
+            self.spec.missing_signal_warning.as_ref().filter(|_| checks.missing_signal)
         {
             let message = format!("the limit is reached, and {message}");
             self.recorder.record(&Event::Warning { message: message.into() });
@@ -50,7 +50,7 @@ impl<W: World> Driver<'_, W> {
             let message = format!("the run began on branch {first} and ends on {now}");
             self.recorder.record(&Event::Warning { message: message.into() });
         }
-        if matches!(outcome, Outcome::Complete | Outcome::CompleteScmFailed) {
+        if checks.uncommitted {
             self.report_uncommitted();
         }
         let now = self.settings_fingerprints();
@@ -72,9 +72,7 @@ impl<W: World> Driver<'_, W> {
             );
             self.recorder.record(&Event::Warning { message: message.into() });
         }
-        for promised in
-            self.spec.required_outputs.iter().filter(|_| exit_code == exit_code::SUCCESS)
-        {
+        for promised in self.spec.required_outputs.iter().filter(|_| checks.required_outputs) {
             if !self.world.kind(&promised.file).exists() {
                 let message = promised.message.as_str().into();
                 self.recorder.record(&Event::Warning { message });

@@ -7,11 +7,12 @@ use ralph_events::event::{Event, Leftover, Purpose, Stream};
 use ralph_events::redact;
 use ralph_process::{ChildEnd, ChildId, Signal};
 use ralph_report::worker_lines::KILL_REASON;
+use ralph_report::{LiveOutput, Redraw};
 use ralph_sandbox::proxy::Refusal;
 
 impl<W: World> Driver<'_, W> {
     pub(super) fn on_output(&mut self, child: ChildId, stream: Stream, bytes: &[u8]) {
-        let now = self.take_time();
+        self.take_time();
         if self.append_notify_output(child, bytes) {
             return;
         }
@@ -19,7 +20,7 @@ impl<W: World> Driver<'_, W> {
             return self.show_filter_output(bytes);
         }
         match &mut self.task {
-            ActiveTask::Agent(task) if task.child == child && task.has_screen() => {
+            ActiveTask::Agent(task) if task.child == child && task.screen.is_some() => {
                 self.on_screen_output(bytes);
             }
             ActiveTask::Agent(task) if task.child == child => {
@@ -28,12 +29,11 @@ impl<W: World> Driver<'_, W> {
                     let ask = &mut self.response_filter.query_fn(self.spec, self.world);
                     task.output(stream, bytes, &mut self.recorder, ask);
                 }
-                task.note_output(now.mono_ms);
                 self.queue.push_back(Input::Output);
                 self.queue.extend(task.drain_inputs());
-                self.recorder.raw_output(stream, bytes);
+                self.recorder.output(LiveOutput::Raw(stream, bytes));
                 if let Some(line) = task.partial_line() {
-                    self.recorder.partial_line(line);
+                    self.recorder.output(LiveOutput::PartialLine(line));
                 }
                 self.write_to_filter(stream, bytes);
                 if raw && !self.raw_log_failed {
@@ -141,7 +141,7 @@ impl<W: World> Driver<'_, W> {
             Signal::CpuLimit => StopSignal::CpuLimit,
             Signal::Resize => {
                 self.resize_screen();
-                return self.recorder.resized();
+                return self.recorder.redraw(Redraw::Resized);
             }
         };
         self.queue.push_back(Input::Signal(signal));

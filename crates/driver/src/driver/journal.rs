@@ -8,6 +8,7 @@ use crate::world::{RunStep, World};
 use ralph_engine::machine::{Input, Now};
 use ralph_events::event::Event;
 use ralph_git::head_log::NewCommits;
+use ralph_report::Problem;
 
 impl<W: World> Driver<'_, W> {
     pub(super) fn take_time(&mut self) -> Now {
@@ -25,16 +26,16 @@ impl<W: World> Driver<'_, W> {
             Ok(WriteResult::UsedReserve(_)) if self.end_recorded => {}
             Ok(WriteResult::UsedReserve(err)) | Err(err) => self.fail("the journal", &err),
         }
-        if let Some(message) = self.recorder.reporter_warning() {
-            self.recorder.record(&Event::Warning { message: message.into() });
-        }
-        match self.recorder.reporter_failure() {
-            // The journal has the outcome already.
-            Some(message) if self.end_recorded => {
-                self.recorder.record(&Event::Warning { message: message.into() });
+        for problem in self.recorder.take_problems() {
+            match problem {
+                // After the end, the journal has the outcome already.
+                Problem::Failure(message) if !self.end_recorded => {
+                    self.queue.push_back(Input::InternalError { message });
+                }
+                Problem::Warning(message) | Problem::Failure(message) => {
+                    self.recorder.record(&Event::Warning { message: message.into() });
+                }
             }
-            Some(message) => self.queue.push_back(Input::Broken { message }),
-            None => {}
         }
     }
 
@@ -75,7 +76,7 @@ impl<W: World> Driver<'_, W> {
         if let Some(message) = self.world.obstacle(RunStep::UseProject)
             && !std::mem::replace(&mut self.journal_failed, true)
         {
-            self.queue.push_back(Input::Broken { message });
+            self.queue.push_back(Input::InternalError { message });
         }
     }
 
@@ -85,7 +86,7 @@ impl<W: World> Driver<'_, W> {
                 "cannot write {what} in {}: {err}; free space or permissions are needed to go on",
                 self.spec.ralph_dir.display()
             );
-            self.queue.push_back(Input::Broken { message });
+            self.queue.push_back(Input::InternalError { message });
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::notify_command;
 use crate::world::{Part, Started, World};
 use ralph_events::event::{Event, Exit, WaitReason};
 use ralph_process::{ChildId, Launch, Occurrence, Signal};
+use ralph_report::Redraw;
 use ralph_report::summary::Summary;
 
 pub(super) struct NotifyProcess {
@@ -21,13 +22,6 @@ const READER_TIMEOUT: Duration = Duration::from_secs(2);
 const READER_TIMEOUT_INTERRUPTED: Duration = Duration::from_millis(200);
 
 impl<W: World> Driver<'_, W> {
-    /// The end event says whether a notification is due, because ralph may be killed right after it.
-    pub(super) fn mark_notify(&self, event: &mut Event<'static>) {
-        if let Event::RunEnded { notify, .. } = event {
-            *notify = self.spec.notify.is_some();
-        }
-    }
-
     pub(super) fn run_notify_command(&mut self, event: &Event<'_>) {
         let Some(command) = &self.spec.notify else { return };
         let worth_it = matches!(
@@ -67,7 +61,7 @@ impl<W: World> Driver<'_, W> {
         let now_ms = (!is_over).then_some(self.recorder.at.time_ms);
         let mut facts = Summary::of(&self.world.run_state(), now_ms);
         // That is what is about to change.
-        facts.untold = false;
+        facts.end.notify_pending = false;
         self.world.look_up(&mut facts);
         notify_command::payload(self.recorder.at, event, &facts, false)
     }
@@ -124,7 +118,7 @@ impl<W: World> Driver<'_, W> {
                 Occurrence::Ended(child, ended) => {
                     self.on_notify_ended(child, ended.exit, given_up);
                 }
-                Occurrence::Signal(Signal::Resize) => self.recorder.resized(),
+                Occurrence::Signal(Signal::Resize) => self.recorder.redraw(Redraw::Resized),
                 Occurrence::Deadline | Occurrence::Signal(_) => {
                     given_up.get_or_insert(if occurrence == Occurrence::Deadline {
                         notify_command::TIMED_OUT_MESSAGE

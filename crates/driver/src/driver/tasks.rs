@@ -12,7 +12,7 @@ use ralph_tasks::verdict::{
 
 impl<W: World> Driver<'_, W> {
     pub(super) fn collect_briefing(&mut self) {
-        let first = self.machine.attempt() == 1;
+        let first = self.machine.attempt() == 0;
         let told = self.review_tasks(first, |gate, review| {
             (briefing(review, gate.name()), gate.doubts_message(review))
         });
@@ -40,7 +40,7 @@ impl<W: World> Driver<'_, W> {
         self.queue.push_back(match verdict {
             Some(verdict) => Input::GatesChecked(gate_verdict(verdict)),
             // Without a gate, nothing may pass.
-            None => Input::Broken { message: "there is no gate to ask".to_owned() },
+            None => Input::InternalError { message: "there is no gate to ask".to_owned() },
         });
     }
 

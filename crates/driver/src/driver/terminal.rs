@@ -11,6 +11,7 @@ use ralph_engine::completion::CompletionDetector;
 use ralph_engine::machine::{Input, Now};
 use ralph_events::event::{Event, Purpose, Stream};
 use ralph_process::{Launch, TerminalSize};
+use ralph_report::LiveOutput;
 
 impl<W: World> Driver<'_, W> {
     pub(super) fn start_on_terminal(
@@ -44,25 +45,22 @@ impl<W: World> Driver<'_, W> {
     pub(super) fn on_screen_output(&mut self, bytes: &[u8]) {
         let now = self.take_time();
         if let ActiveTask::Agent(task) = &mut self.task
-            && let Some(screen) = task.screen()
+            && let Some(screen) = &mut task.screen
         {
             screen.output(bytes, now.mono_ms);
         }
-        self.recorder.raw_output(Stream::Stdout, bytes);
+        self.recorder.output(LiveOutput::Raw(Stream::Stdout, bytes));
         if !self.raw_log_failed {
             self.append_raw(bytes);
         }
         self.flush();
     }
 
-    /// Does what is due for the screen, or for a silent agent without one.
+    /// Does what is due for the screen.
     pub(super) fn update_screen(&mut self, now: Now) {
         let ActiveTask::Agent(task) = &mut self.task else { return };
-        if task.is_silent_after_completion(now.mono_ms) {
-            self.queue.push_back(Input::ResultSeen);
-        }
         let child = task.child;
-        let steps = match task.screen() {
+        let steps = match &mut task.screen {
             Some(screen) if screen.next_check_ms().is_some_and(|at| now.mono_ms >= at) => {
                 screen.next_actions(now.mono_ms, self.world.reads_keys(child))
             }
@@ -99,7 +97,7 @@ impl<W: World> Driver<'_, W> {
     /// Keys typed between two agents are lost.
     pub(super) fn on_key_input(&mut self, bytes: &[u8]) {
         if let ActiveTask::Agent(task) = &mut self.task
-            && task.has_screen()
+            && task.screen.is_some()
         {
             self.world.feed(task.child, bytes);
         }
@@ -108,7 +106,7 @@ impl<W: World> Driver<'_, W> {
     pub(super) fn resize_screen(&mut self) {
         if let ActiveTask::Agent(task) = &mut self.task {
             let child = task.child;
-            if let Some(screen) = task.screen() {
+            if let Some(screen) = &mut task.screen {
                 screen.resize(self.world.resize(child));
             }
         }

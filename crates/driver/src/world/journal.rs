@@ -3,7 +3,6 @@
 use std::io;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
-use ralph_events::event::Entry;
 use ralph_events::journal;
 use ralph_events::run_state::RunState;
 use ralph_store::runs::RunDir;
@@ -55,12 +54,6 @@ impl Journal for RealWorld {
         if let Some(syncer) = &self.syncer {
             // A pending fsync covers later requests.
             let _ = syncer.try_send(());
-        }
-    }
-
-    fn replay(&mut self, take: &mut dyn FnMut(&Entry<'static>)) {
-        if let Ok(journal) = self.files.read_journal() {
-            journal::entries(journal).for_each(|entry| take(&entry));
         }
     }
 

@@ -12,8 +12,8 @@ use ralph_driver::world::{
     Started, Uncommitted, World,
 };
 use ralph_engine::machine::Now;
-use ralph_events::event::{Entry, Exit};
-use ralph_events::run_state::{Pending, ResumePoint, RunState};
+use ralph_events::event::{Entry, Event, Exit};
+use ralph_events::run_state::{Pending, RunState};
 use ralph_git::branch::DetachedReason;
 use ralph_git::head_log::NewCommits;
 use ralph_git::lock_files::LockStatus;
@@ -61,10 +61,18 @@ pub(crate) enum Fault {
     RefusalsUncapped,
     /// It exits with its outcome though the journal does not have it.
     EndLost,
+    /// It does not look for uncommitted work at the end.
+    FinalChecksSkipped,
+    /// It ends without a notification.
+    NotifyForgotten,
+    /// It does not notice that a silent agent is done.
+    DoneUnnoticed,
+    /// It stamps the end of an iteration with the next one.
+    StampsLate,
 }
 
 impl Fault {
-    pub(crate) const ALL: [Fault; 18] = [
+    pub(crate) const ALL: [Fault; 22] = [
         Fault::GuardrailsIgnored,
         Fault::JournalLate,
         Fault::FeedbackForgotten,
@@ -83,6 +91,10 @@ impl Fault {
         Fault::TermStops,
         Fault::RefusalsUncapped,
         Fault::EndLost,
+        Fault::FinalChecksSkipped,
+        Fault::NotifyForgotten,
+        Fault::DoneUnnoticed,
+        Fault::StampsLate,
     ];
 
     /// The spec as the broken engine reads it.
@@ -91,33 +103,47 @@ impl Fault {
         match fault {
             Some(Fault::TermStops) => misread.to_mut().rules.term_pauses = false,
             Some(Fault::RefusalsUncapped) => misread.to_mut().rules.max_refusals = usize::MAX,
+            Some(Fault::NotifyForgotten) => misread.to_mut().notify = None,
+            Some(Fault::DoneUnnoticed) => misread.to_mut().rules.check_done_ms = None,
             _ => {}
         }
         misread
     }
 
-    /// Applies the fault to a resume point.
-    pub(crate) fn remember(fault: Option<Fault>, mut progress: ResumePoint) -> ResumePoint {
-        match (fault, &progress.pending) {
+    /// Lines of the journal as the broken engine writes them.
+    pub(crate) fn miswrite(fault: Option<Fault>, lines: &[u8]) -> Cow<'_, [u8]> {
+        if fault != Some(Fault::StampsLate) {
+            return Cow::Borrowed(lines);
+        }
+        let late = |line: &str| {
+            let mut entry: Entry<'_> = serde_json::from_str(line).expect("a line of the journal");
+            if let Event::IterationEnded { .. } = entry.event {
+                entry.at.iteration += 1;
+            }
+            serde_json::to_string(&entry).expect("a line of the journal") + "\n"
+        };
+        String::from_utf8_lossy(lines).lines().map(late).collect::<String>().into_bytes().into()
+    }
+
+    /// Applies the fault to the state from which the run is resumed.
+    pub(crate) fn remember(fault: Option<Fault>, mut state: RunState) -> RunState {
+        let point = &mut state.resume;
+        match (fault, &point.pending) {
             (Some(Fault::AnswerForgotten), Pending::Unchecked(_)) => {
-                progress.pending = Pending::Nothing;
+                point.pending = Pending::Nothing;
             }
             (Some(Fault::ChecksForgotten), Pending::Unchecked(report)) => {
                 let (class, complete) = (report.class, report.complete);
-                progress.pending = Pending::Checked { class, complete, found: None };
+                point.pending = Pending::Checked { class, complete, found: None };
             }
+            (Some(Fault::FeedbackForgotten), _) => point.feedback.clear(),
+            (Some(Fault::SpendingForgotten), _) => state.totals.spending = Default::default(),
+            (Some(Fault::IterationsForgotten), _) => point.iterations = 0,
+            (Some(Fault::DecisionForgotten), _) => point.pending = Pending::Nothing,
+            (Some(Fault::MessageForgotten), _) => point.commit_message = None,
             _ => {}
         }
-        match fault {
-            Some(Fault::FeedbackForgotten) => ResumePoint { feedback: Vec::new(), ..progress },
-            Some(Fault::SpendingForgotten) => {
-                ResumePoint { spending: Default::default(), ..progress }
-            }
-            Some(Fault::IterationsForgotten) => ResumePoint { iterations: 0, ..progress },
-            Some(Fault::DecisionForgotten) => ResumePoint { pending: Pending::Nothing, ..progress },
-            Some(Fault::MessageForgotten) => ResumePoint { commit_message: None, ..progress },
-            _ => progress,
-        }
+        state
     }
 }
 
@@ -246,6 +272,7 @@ impl<W: World> Journal for Through<'_, W> {
             self.late.extend_from_slice(bytes);
             return Ok(());
         }
+        let bytes = &*Fault::miswrite(self.fault, bytes);
         let is_end = bytes.windows(RUN_ENDED.len()).any(|window| window == RUN_ENDED);
         match self.world.append(bytes) {
             Err(_) if self.fault == Some(Fault::EndLost) && is_end => Ok(()),
@@ -264,7 +291,6 @@ impl<W: World> Journal for Through<'_, W> {
     forward! {
         fn append_raw(&mut self, bytes: &[u8]) -> io::Result<()>;
         fn make_room(&mut self) -> bool;
-        fn replay(&mut self, take: &mut dyn FnMut(&Entry<'static>));
         fn run_state(&mut self) -> RunState;
     }
 }
@@ -275,12 +301,18 @@ impl<W: World> Repository for Through<'_, W> {
         if self.fault == Some(Fault::LocksTaken) { LockStatus::Stale } else { abandoned }
     }
 
+    fn uncommitted(&mut self) -> Uncommitted {
+        match self.fault {
+            Some(Fault::FinalChecksSkipped) => Uncommitted::default(),
+            _ => self.world.uncommitted(),
+        }
+    }
+
     forward! {
         fn new_commits(&mut self, thorough: bool) -> Option<NewCommits>;
         fn refs_fingerprint(&mut self, directory: &Path) -> Option<u64>;
         fn replaced(&mut self) -> Option<PathBuf>;
         fn branch(&mut self) -> Option<String>;
-        fn uncommitted(&mut self) -> Uncommitted;
         fn no_branch(&mut self) -> Option<DetachedReason>;
         fn read_only_git_args(&mut self) -> Vec<OsString>;
         fn look_up(&mut self, facts: &mut Summary);

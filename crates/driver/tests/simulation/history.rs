@@ -11,10 +11,9 @@ use ralph_engine::completion::CompletionRule;
 use ralph_engine::prompt::OutputLimits;
 use ralph_engine::rules::{Budget, RateLimit, Retry, RetryScope, Rules};
 use ralph_engine::stall::StallRule;
-use ralph_events::event::{Entry, Event, FailAction, Outcome, Stamp};
-use ralph_events::run_state::{ResumePoint, RunState};
+use ralph_events::event::{Entry, Event, FailAction, Outcome};
 use ralph_git::ScmSpec;
-use ralph_report::Reporter;
+use ralph_report::{Recorded, Reporter};
 use ralph_tasks as tasks;
 use ralph_tasks::ledger::Ledger;
 
@@ -22,7 +21,7 @@ use crate::broken::{Fault, Through};
 use crate::promises::check;
 use crate::rng::Rng;
 use crate::truth::Truth;
-use crate::world::{Crash, Faults, SimWorld, task_list};
+use crate::world::{AgentKind, Crash, Faults, SimWorld, task_list};
 
 /// How often a run is resumed at most. In its last life nothing goes wrong.
 const LIVES: u64 = 5;
@@ -93,10 +92,7 @@ fn lives(seed: u64, fault: Option<Fault>, truth: &Rc<RefCell<Truth>>) -> Result<
         told.lives = life;
         let faults = if life == LIVES { Faults::default() } else { faults(&mut rng) };
         let before = truth.borrow().journal.len();
-        spec.progress = (before > 0).then(|| {
-            let progress = progress(&truth.borrow().entries);
-            Fault::remember(fault, progress)
-        });
+        spec.resumed = (before > 0).then(|| Fault::remember(fault, truth.borrow().state()));
         {
             let mut truth = truth.borrow_mut();
             (truth.refused, truth.goes_on) = (false, true);
@@ -138,12 +134,6 @@ fn cut(journal: &mut Vec<u8>) {
     journal.truncate(whole);
 }
 
-fn progress(entries: &[(usize, Entry<'_>)]) -> ResumePoint {
-    let mut state = RunState::default();
-    entries.iter().for_each(|(_, entry)| state.apply(entry));
-    state.resume_point()
-}
-
 /// One process, from its start to its end or its death.
 fn one_life(
     spec: &RunSpec,
@@ -153,9 +143,10 @@ fn one_life(
     truth: &Rc<RefCell<Truth>>,
     fault: Option<Fault>,
 ) -> (Option<RunEnd>, SimWorld) {
-    let mut world = SimWorld::new(Rng::new(rng.next()), faults, wall_ms, Rc::clone(truth));
+    let agents = AgentKind::of(spec);
+    let mut world = SimWorld::new(Rng::new(rng.next()), faults, wall_ms, agents, Rc::clone(truth));
     let seen = truth.borrow().journal.len();
-    let watcher = Watcher { truth: Rc::clone(truth), pending: Vec::new(), seen };
+    let watcher = Watcher { truth: Rc::clone(truth), pending: Vec::new(), seen, fault };
     let lived = catch_unwind(AssertUnwindSafe(|| {
         let mut through = Through::new(&mut world, fault);
         driver::run(&Fault::misread(fault, spec), &mut through, vec![Box::new(watcher)], &[])
@@ -179,14 +170,13 @@ struct Watcher {
     pending: Vec<u8>,
     /// How much of the journal has been shown.
     seen: usize,
+    fault: Option<Fault>,
 }
 
 impl Reporter for Watcher {
-    fn event(&mut self, _at: Stamp, _event: &Event<'_>, _run: &RunState) {}
-
-    fn line(&mut self, line: &[u8]) {
-        self.pending.extend_from_slice(line);
-        self.pending.push(b'\n');
+    fn event(&mut self, recorded: Recorded<'_>) {
+        let line = [recorded.line, b"\n"].concat();
+        self.pending.extend_from_slice(&Fault::miswrite(self.fault, &line));
     }
 
     fn flush(&mut self) {
@@ -219,6 +209,7 @@ fn faults(rng: &mut Rng) -> Faults {
 fn spec(rng: &mut Rng) -> RunSpec {
     let gates = rng.chance(25);
     let retries = rng.below(3) as u32;
+    let plain_text = rng.chance(20);
     let budget = |rng: &mut Rng| Budget {
         cost_usd: rng.maybe(30, |rng| rng.below(150) as f64 / 100.0 + 0.01),
         tokens: rng.maybe(15, |rng| 500 + rng.below(8_000)),
@@ -257,7 +248,7 @@ fn spec(rng: &mut Rng) -> RunSpec {
             git_directories: Vec::new(),
             has_hook: false,
             files: Vec::new(),
-            stream: true,
+            stream: !plain_text,
             prompt_via: None,
             keep_background: false,
             env: Vec::new(),
@@ -315,16 +306,18 @@ fn spec(rng: &mut Rng) -> RunSpec {
                 .unwrap_or_default(),
             term_pauses: rng.chance(20),
             max_refusals: Rules::MAX_REFUSALS,
+            check_done_ms: Some(Rules::CHECK_DONE_MS),
+            notify: false,
         },
-        completion_is_final: false,
-        progress: None,
+        completion_is_final: plain_text && rng.chance(70),
+        resumed: None,
         // Mostly enough, now and then next to nothing.
         journal_bytes: rng.pick(&[0, u64::MAX, 30_000]),
-        notify: None,
+        notify: rng.maybe(30, |_| "notify".to_owned()),
         display_filter: None,
     }
 }
 
 fn left_out(truth: &Truth) -> bool {
-    truth.entries.iter().any(|(_, entry)| matches!(entry.event, Event::LeftOut { .. }))
+    truth.entries.iter().any(|(_, entry)| matches!(entry.event, Event::OutputOmitted { .. }))
 }

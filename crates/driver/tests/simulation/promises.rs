@@ -5,8 +5,9 @@ use std::rc::Rc;
 
 use ralph_driver::driver::RunEnd;
 use ralph_driver::run_spec::RunSpec;
-use ralph_events::event::{Class, Event, Outcome, Purpose};
+use ralph_events::event::{Class, Entry, Event, Outcome, Purpose};
 
+use crate::ending;
 use crate::steering;
 use crate::truth::{Fact, Truth, facts};
 use crate::world::SimWorld;
@@ -49,7 +50,7 @@ pub(crate) fn check(
         }
     }
     if let Some(finish) = finish {
-        steering::check_end(&truth, before, finish)?;
+        ending::check(spec, &truth, before, finish)?;
     }
     order(spec, &facts, truth.has_holes)?;
     room(spec, &truth)?;
@@ -57,6 +58,7 @@ pub(crate) fn check(
         decided(spec, &facts)?;
     }
     steering::check(spec, &truth, before)?;
+    stamps(&truth)?;
     paid_once(&truth, &facts)?;
     feedback(&truth, &facts)
 }
@@ -155,6 +157,27 @@ fn order(spec: &RunSpec, facts: &[(usize, Fact)], has_holes: bool) -> Result<(),
             }
             Fact::GuardrailEnded { .. } | Fact::Feedback { .. } | Fact::Retrying { .. } => {}
         }
+    }
+    Ok(())
+}
+
+/// Every event bears the iteration and the attempt it belongs to.
+fn stamps(truth: &Truth) -> Result<(), String> {
+    let (mut iteration, mut attempt, mut open) = (0, 0, false);
+    for Entry { at, event } in truth.entries.iter().map(|(_, entry)| entry) {
+        match event {
+            Event::RunStarted { .. } => (attempt, open) = (0, false),
+            Event::IterationStarted { .. } => {
+                (iteration, attempt, open) = (at.iteration, 0, true);
+            }
+            _ => {}
+        }
+        let outside = (at.iteration, at.attempt) == (0, 0) && !open;
+        if !outside && (at.iteration != iteration || at.attempt < attempt) && !truth.has_holes {
+            return Err(format!("{event:?} at {at:?} in iteration {iteration}.{attempt}"));
+        }
+        attempt = attempt.max(at.attempt);
+        open &= !matches!(event, Event::IterationEnded { .. });
     }
     Ok(())
 }

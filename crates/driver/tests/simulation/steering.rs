@@ -1,11 +1,9 @@
-//! Promises about signals, refused hosts and the end of a run.
+//! Promises about signals and refused hosts.
 
 use std::collections::HashSet;
 
-use ralph_driver::driver::RunEnd;
 use ralph_driver::run_spec::RunSpec;
-use ralph_events::event::{Entry, Event, Outcome};
-use ralph_events::exit_code;
+use ralph_events::event::{Entry, Event};
 use ralph_process::Signal;
 use ralph_report::worker_lines::KILL_REASON;
 
@@ -76,21 +74,4 @@ fn refusals<'e>(
         }
     }
     Ok(())
-}
-
-/// A run exits with the outcome that its journal has, or as broken.
-pub(crate) fn check_end(truth: &Truth, before: usize, end: RunEnd) -> Result<(), String> {
-    let broken = RunEnd { outcome: Outcome::Broken, exit_code: exit_code::USAGE };
-    let last = truth.entries.iter().rev().find(|(_, entry)| {
-        matches!(entry.event, Event::RunStarted { .. } | Event::RunEnded { .. })
-    });
-    match last {
-        Some((at, Entry { event: Event::RunEnded { outcome, exit_code, .. }, .. }))
-            if *at > before && (*outcome, *exit_code) == (end.outcome, end.exit_code) =>
-        {
-            Ok(())
-        }
-        _ if end == broken => Ok(()),
-        _ => Err(format!("it ended as {end:?}, and the journal does not say so")),
-    }
 }

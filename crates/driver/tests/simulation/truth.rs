@@ -1,6 +1,7 @@
 //! What really happened in the simulated world, and what was recorded and shown of it.
 
 use ralph_events::event::{Class, Entry, Event, Exit, Outcome, Purpose};
+use ralph_events::run_state::RunState;
 use ralph_process::Signal;
 
 #[derive(Debug, Clone)]
@@ -53,6 +54,13 @@ pub(crate) struct Truth {
 impl Truth {
     pub(crate) fn violated(&mut self, what: impl Into<String>) {
         self.violation.get_or_insert(what.into());
+    }
+
+    /// The state of the run by the entries read so far.
+    pub(crate) fn state(&self) -> RunState {
+        let mut state = RunState::default();
+        self.entries.iter().for_each(|(_, entry)| state.apply(entry));
+        state
     }
 
     /// Reads new complete lines and returns their end.

@@ -8,13 +8,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use ralph_driver::run_spec::RunSpec;
 use ralph_driver::world::{
     Control, ControlRequest, Files, Journal, Part, PathKind, Processes, Repository, RunStep,
     Started, Uncommitted,
 };
 use ralph_engine::machine::Now;
 use ralph_engine::prompt::COMMIT_MESSAGE_PROMPT;
-use ralph_events::event::{Entry, Exit, Purpose, Stream};
+use ralph_events::event::{Exit, Purpose, Stream};
 use ralph_events::run_state::RunState;
 use ralph_git::branch::DetachedReason;
 use ralph_git::head_log::NewCommits;
@@ -43,6 +44,7 @@ pub(crate) struct Faults {
     pub(crate) jumps: bool,
 }
 
+const DONE: &str = "<response>DONE</response>";
 const INDEX_LOCK: &str = "/p/.git/index.lock";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +56,33 @@ enum Kind {
     /// Inspects the index, before and after the commit message.
     Staged,
     Look,
+    Notify,
+}
+
+/// How agents talk in this run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AgentKind {
+    /// Their stream ends with a result.
+    Structured,
+    PlainText,
+    /// Their completion signal is a result; they are ended after this time of silence.
+    PlainTextFinal {
+        ends_after_ms: u64,
+    },
+}
+
+impl AgentKind {
+    pub(crate) fn of(spec: &RunSpec) -> AgentKind {
+        let rules = &spec.rules;
+        let times = rules.check_done_ms.zip(rules.result_grace_ms);
+        match times.filter(|_| spec.completion_is_final) {
+            _ if !spec.agent.is_plain_text() => AgentKind::Structured,
+            Some((silence_ms, grace_ms)) => {
+                AgentKind::PlainTextFinal { ends_after_ms: silence_ms + grace_ms }
+            }
+            None => AgentKind::PlainText,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -72,6 +101,9 @@ struct Child {
     /// Its last line is a result, and whether that is out.
     has_result: bool,
     gave_result: bool,
+    /// What an agent without a stream has printed, and when it did last.
+    printed: Vec<u8>,
+    printed_ms: u64,
     changes: u64,
     ended_by_us: bool,
     killed: bool,
@@ -81,6 +113,7 @@ struct Child {
 pub(crate) struct SimWorld {
     rng: Rng,
     faults: Faults,
+    agents: AgentKind,
     now: Now,
     effects: u64,
     children: Vec<Child>,
@@ -119,6 +152,7 @@ impl SimWorld {
         mut rng: Rng,
         faults: Faults,
         wall_ms: i64,
+        agents: AgentKind,
         truth: Rc<RefCell<Truth>>,
     ) -> Self {
         let mut outside = Vec::new();
@@ -150,6 +184,7 @@ impl SimWorld {
         SimWorld {
             rng,
             faults,
+            agents,
             now: Now { mono_ms: 0, wall_ms },
             effects: 0,
             children: Vec::new(),
@@ -205,7 +240,7 @@ impl SimWorld {
     }
 
     fn launch(&mut self, kind: Kind, launch: &Launch<'_>) -> io::Result<Started> {
-        if !self.children.is_empty() {
+        if kind != Kind::Notify && self.jobs().next().is_some() {
             self.truth.borrow_mut().violated("two things run at once");
         }
         let bad = self.rng.chance(self.faults.misbehaviour);
@@ -221,6 +256,8 @@ impl SimWorld {
             claims: false,
             has_result: false,
             gave_result: false,
+            printed: Vec::new(),
+            printed_ms: 0,
             changes: 0,
             ended_by_us: false,
             killed: false,
@@ -239,7 +276,10 @@ impl SimWorld {
                     let hosts = self.rng.below(70);
                     self.refusals.extend((0..hosts).map(|n| refusal(n % 60)));
                 }
-                self.work(&mut child, bad);
+                match self.agents {
+                    AgentKind::Structured => self.work(&mut child, bad),
+                    _ => self.work_in_plain_text(&mut child, bad),
+                }
             }
             Kind::CommitMessage => {
                 let mut truth = self.truth.borrow_mut();
@@ -322,6 +362,12 @@ impl SimWorld {
                 } else {
                     self.truth.borrow_mut().looks.push(changes);
                     self.end_with(&mut child, Some(Exit::Code(0)));
+                }
+            }
+            Kind::Notify => {
+                if !(bad && self.rng.chance(20)) {
+                    let code = i32::from(bad && self.rng.chance(50));
+                    self.end_with(&mut child, Some(Exit::Code(code)));
                 }
             }
         }
@@ -411,8 +457,32 @@ impl SimWorld {
         }
     }
 
+    fn work_in_plain_text(&mut self, child: &mut Child, bad: bool) {
+        child.changes = u64::from(self.rng.chance(60));
+        let words = if self.rng.chance(40) { DONE } else { "not yet" };
+        self.print(child, b"working\n".to_vec());
+        let mut line = words.as_bytes().to_vec();
+        if self.rng.chance(90) {
+            line.push(b'\n');
+        }
+        let rest = line.split_off(self.rng.below(line.len() as u64 + 1) as usize);
+        self.print(child, line);
+        self.print(child, rest);
+        match if bad { self.rng.below(4) } else { 4 } {
+            0 => {}
+            1 => self.end_with(child, Some(Exit::Signal(9))),
+            2 => self.end_with(child, Some(Exit::Code(1))),
+            _ => self.end_with(child, Some(Exit::Code(0))),
+        }
+    }
+
     fn message(&mut self, child: &mut Child, bad: bool) {
         let said = if bad && self.rng.chance(50) { "" } else { "Do it" };
+        if self.agents != AgentKind::Structured {
+            self.print(child, format!("{said}\n").into_bytes());
+            child.changes = u64::from(self.faults.misbehaviour > 0 && self.rng.chance(40));
+            return self.end_with(child, Some(Exit::Code(0)));
+        }
         // It does more than asked.
         child.changes = u64::from(self.faults.misbehaviour > 0 && self.rng.chance(40));
         let line = format!(
@@ -452,8 +522,11 @@ impl SimWorld {
                 // An agent that is ended may have done half of its work.
                 truth.changes += child.changes;
                 truth.dirty |= child.changes > 0;
+                let is_final = matches!(self.agents, AgentKind::PlainTextFinal { .. });
                 truth.claimed = child.claims
-                    && (child.gave_result || (!child.ended_by_us && exit == Some(Exit::Code(0))));
+                    && (is_final
+                        || child.gave_result
+                        || (!child.ended_by_us && exit == Some(Exit::Code(0))));
                 if child.changes > 0
                     && let Some(open) = truth.stories.iter_mut().find(|passes| !**passes)
                 {
@@ -474,7 +547,7 @@ impl SimWorld {
                     (truth.beside, truth.dirty) = (truth.beside + 1, true);
                 }
             }
-            Kind::CommitMessage | Kind::Staged | Kind::Look => {}
+            Kind::CommitMessage | Kind::Staged | Kind::Look | Kind::Notify => {}
         }
     }
 
@@ -495,15 +568,32 @@ impl SimWorld {
     /// A second signal ends what is running, a third kills it.
     fn check_signals(&self) {
         let mut truth = self.truth.borrow_mut();
-        if self.signals >= 2 && self.children.iter().any(|child| !child.ended_by_us) {
+        if self.signals >= 2 && self.jobs().any(|child| !child.ended_by_us) {
             truth.violated("something was not ended after a second signal");
         }
-        if self.signals >= 3 && self.children.iter().any(|child| !child.killed) {
+        if self.signals >= 3 && self.jobs().any(|child| !child.killed) {
             truth.violated("something was not killed after a third signal");
         }
     }
 
+    /// Children that the run waits for.
+    fn jobs(&self) -> impl Iterator<Item = &Child> {
+        self.children.iter().filter(|child| child.kind != Kind::Notify)
+    }
+
+    /// A silent agent that is done does not hold up the run.
+    fn check_done(&self, mono_ms: u64) {
+        let AgentKind::PlainTextFinal { ends_after_ms } = self.agents else { return };
+        let is_late = |child: &Child| {
+            child.claims && !child.ended_by_us && mono_ms > child.printed_ms + ends_after_ms
+        };
+        if self.jobs().any(is_late) {
+            self.truth.borrow_mut().violated("an agent that was done was not ended");
+        }
+    }
+
     fn pass_to(&mut self, mono_ms: u64) {
+        self.check_done(mono_ms);
         let passed = mono_ms.saturating_sub(self.now.mono_ms);
         self.now.mono_ms += passed;
         self.now.wall_ms += passed as i64;
@@ -520,14 +610,15 @@ impl Processes for SimWorld {
             Part::InteractiveAgent | Part::Filter => return Err(io::ErrorKind::Unsupported.into()),
             Part::Agent if launch.stdin == COMMIT_MESSAGE_PROMPT.as_bytes() => Kind::CommitMessage,
             Part::Agent => Kind::Work,
-            Part::Check | Part::Notify if launch.program == "sh" => {
+            Part::Notify => Kind::Notify,
+            Part::Check if launch.program == "sh" => {
                 let command = launch.args[1].to_string_lossy().into_owned();
                 let index = command.strip_prefix("check ").and_then(|n| n.parse().ok());
                 Kind::Guardrail(index.unwrap_or(usize::MAX))
             }
             Part::Scm if launch.args.iter().any(|word| word == "--no-renames") => Kind::Staged,
             Part::Scm if launch.args.iter().any(|word| word == "status") => Kind::Look,
-            Part::Scm | Part::Check | Part::Notify => Kind::Scm,
+            Part::Scm | Part::Check => Kind::Scm,
         };
         // A child of a process that dies at once has started all the same.
         self.effect(|_| (), |world| world.launch(kind, launch))
@@ -554,7 +645,8 @@ impl Processes for SimWorld {
                     child.killed |= at_once;
                     // Output due before its end is printed; the rest is lost.
                     let is_print = |step: &Step| matches!(step, Step::Print(..));
-                    if child.steps.iter().any(|(when, step)| *when >= at && is_print(step)) {
+                    let is_cut = |(when, step): &(u64, Step)| *when >= at && is_print(step);
+                    if world.agents == AgentKind::Structured && child.steps.iter().any(is_cut) {
                         (child.has_result, child.claims) = (false, false);
                     }
                     child.steps.retain(|(when, step)| *when < at && is_print(step));
@@ -629,6 +721,11 @@ impl Processes for SimWorld {
                     *buf = bytes;
                     let is_last = child.steps.iter().all(|(_, step)| matches!(step, Step::End(_)));
                     child.gave_result = child.has_result && is_last;
+                    if self.agents != AgentKind::Structured && child.kind == Kind::Work {
+                        child.printed.extend_from_slice(buf);
+                        child.printed_ms = self.now.mono_ms;
+                        child.claims = String::from_utf8_lossy(&child.printed).contains(DONE);
+                    }
                     return Occurrence::Output(id, stream);
                 }
                 Some((_, Step::End(exit))) => {
@@ -724,10 +821,10 @@ impl Journal for SimWorld {
         self.effect(|_| (), |_| ());
     }
 
-    fn replay(&mut self, _take: &mut dyn FnMut(&Entry<'static>)) {}
-
     fn run_state(&mut self) -> RunState {
-        RunState::default()
+        let mut truth = self.truth.borrow_mut();
+        truth.read();
+        truth.state()
     }
 }
 
@@ -761,7 +858,8 @@ impl Repository for SimWorld {
     }
 
     fn uncommitted(&mut self) -> Uncommitted {
-        Uncommitted::default()
+        let files = self.truth.borrow().dirty.then(|| "file".to_owned());
+        Uncommitted { files: files.into_iter().collect(), submodules: Vec::new() }
     }
 
     fn no_branch(&mut self) -> Option<DetachedReason> {

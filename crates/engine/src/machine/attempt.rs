@@ -31,7 +31,6 @@ impl LoopMachine {
         if self.steering.pause {
             return self.enter_pause(now, true, out);
         }
-        self.iteration.attempt += 1;
         if self.rules.gates {
             self.phase = Phase::Briefing;
             out.push(Action::CollectBriefing);
@@ -48,8 +47,6 @@ impl LoopMachine {
             return self.finish_stopped(now, out);
         }
         if self.steering.pause {
-            // The attempt did not start.
-            self.iteration.attempt -= 1;
             return self.enter_pause(now, true, out);
         }
         self.feedback.brief(feedback);
@@ -58,29 +55,33 @@ impl LoopMachine {
 
     pub(super) fn start_agent(&mut self, now: Now, purpose: Purpose, out: &mut Vec<Action>) {
         self.totals.spending.start_attempt();
+        if purpose == Purpose::Work {
+            self.iteration.attempt += 1;
+        }
         self.start_job(now, Job::Agent(AgentRun::new(purpose, now)), out);
     }
 
     /// Reports each refused host once per iteration, up to the cap.
-    pub(super) fn on_refusals(&mut self, hosts: Vec<RefusedHost>, out: &mut Vec<Action>) {
+    pub(super) fn on_refusals(&mut self, now: Now, hosts: Vec<RefusedHost>, out: &mut Vec<Action>) {
         let most = self.rules.max_refusals;
         for refused in hosts {
             let reported = &mut self.iteration.refused;
             if reported.len() > most || !reported.insert(refused.clone()) {
                 continue;
             }
-            if reported.len() > most {
+            let event = if reported.len() > most {
                 let message =
                     format!("more than {most} hosts were refused; others are not told of");
-                out.push(Action::Emit(Event::Warning { message: message.into() }));
-                continue;
-            }
-            out.push(Action::Emit(Event::NetworkRefused {
-                host: refused.host.into(),
-                port: refused.port,
-                why: refused.reason.into(),
-                allow: refused.allow_entry.into(),
-            }));
+                Event::Warning { message: message.into() }
+            } else {
+                Event::NetworkRefused {
+                    host: refused.host.into(),
+                    port: refused.port,
+                    reason: refused.reason.into(),
+                    allow: refused.allow_entry.into(),
+                }
+            };
+            self.emit(now, event, out);
         }
     }
 
@@ -149,7 +150,7 @@ impl LoopMachine {
                 if self.agent().is_some_and(|agent| agent.budget_ended) {
                     let message = "the agent was ended because its tokens were taken to cost what is left of the \
                                    budget, and it has told less since: the run goes on";
-                    out.push(Action::Emit(Event::Warning { message: message.into() }));
+                    self.emit(now, Event::Warning { message: message.into() }, out);
                 }
                 self.handle_answer(now, out);
             }
@@ -208,13 +209,14 @@ impl LoopMachine {
         let is_last = uses_iteration && self.iteration.number >= self.rules.max_iterations;
         let may_wait = self.run_budget_exceeded(now).is_none()
             && self.remaining_ms(now).is_none_or(|remaining| remaining > delay_ms);
-        out.push(Action::Emit(Event::Retrying {
+        let event = Event::Retrying {
             class: self.iteration.class,
             message: message.into(),
             delay_ms: Some(delay_ms).filter(|_| may_wait && !is_last),
             failures: self.retries.failures,
             max_failures: fatal,
-        }));
+        };
+        self.emit(now, event, out);
         if uses_iteration {
             self.end_iteration(now, false, out);
             out.push(Action::Save);
@@ -284,7 +286,7 @@ impl LoopMachine {
             );
             return self.finish(now, Outcome::Budget, exit_code::BUDGET, message, out);
         }
-        out.push(Action::Emit(Event::Waiting { reason, until_ms }));
+        self.emit(now, Event::Waiting { reason, until_ms }, out);
         let first = if until_wall.is_some() { delay_ms.min(WALL_CLOCK_CHECK_MS) } else { delay_ms };
         self.phase = Phase::Waiting {
             reason,

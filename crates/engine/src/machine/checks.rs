@@ -32,7 +32,7 @@ impl LoopMachine {
             return self.check_gates(out);
         }
         let feedback = std::mem::take(&mut self.iteration.checks.failed);
-        self.set_feedback(feedback, out);
+        self.set_feedback(now, feedback, out);
         if !passed {
             self.iteration.complete = false;
             self.finish_iteration(now, out);
@@ -69,9 +69,14 @@ impl LoopMachine {
         self.run_guardrail(now, index + 1, out);
     }
 
-    pub(super) fn set_feedback(&mut self, feedback: Vec<Feedback>, out: &mut Vec<Action>) {
+    pub(super) fn set_feedback(
+        &mut self,
+        now: Now,
+        feedback: Vec<Feedback>,
+        out: &mut Vec<Action>,
+    ) {
         if !feedback.is_empty() || !self.feedback.is_empty() {
-            out.push(Action::Emit(Event::FeedbackSet { parts: feedback.clone() }));
+            self.emit(now, Event::FeedbackSet { parts: feedback.clone() }, out);
         }
         self.feedback = PromptFeedback::carried(feedback);
     }
@@ -131,7 +136,7 @@ impl LoopMachine {
 
     fn commit_with_default_message(&mut self, now: Now, why: &str, out: &mut Vec<Action>) {
         let message = format!("{why}, so the commit gets a message of ralph's own");
-        out.push(Action::Emit(Event::Warning { message: message.into() }));
+        self.emit(now, Event::Warning { message: message.into() }, out);
         self.iteration.scm.grace_until = now.mono_ms.saturating_add(FINAL_SCM_GRACE_MS);
         self.run_scm_task(now, 0, out);
     }
@@ -212,13 +217,13 @@ impl LoopMachine {
         if let Some(reason) = self.iteration.checks.changed_since.clone() {
             // No `CompletionChecked` is emitted, so a resumed run repeats all checks.
             if std::mem::take(&mut self.iteration.complete) {
-                out.push(Action::Emit(Event::Vetoed { reason: reason.into() }));
+                self.emit(now, Event::Vetoed { reason: reason.into() }, out);
             }
             return self.check_gates_or_end(now, out);
         }
         let found = self.iteration.found.clone().map(Into::into);
         let (complete, scm_failed) = (self.iteration.complete, self.totals.scm_failed);
-        out.push(Action::Emit(Event::CompletionChecked { complete, found, scm_failed }));
+        self.emit(now, Event::CompletionChecked { complete, found, scm_failed }, out);
         self.check_gates_or_end(now, out);
     }
 
@@ -248,7 +253,7 @@ impl LoopMachine {
             GateVerdict::Complete => self.iteration.complete = self.iteration.checks.are_current(),
             GateVerdict::Veto { reason, feedback: more } => {
                 if std::mem::take(&mut self.iteration.complete) || self.iteration.is_initial_check {
-                    out.push(Action::Emit(Event::Vetoed { reason: reason.into() }));
+                    self.emit(now, Event::Vetoed { reason: reason.into() }, out);
                 }
                 feedback.extend(more);
             }
@@ -256,7 +261,7 @@ impl LoopMachine {
         if !self.iteration.complete {
             feedback.append(&mut self.iteration.scm.feedback);
         }
-        self.set_feedback(feedback, out);
+        self.set_feedback(now, feedback, out);
         self.finish_iteration(now, out);
     }
 
@@ -281,7 +286,7 @@ impl LoopMachine {
         if !self.iteration.complete {
             let feedback = std::mem::take(&mut self.iteration.scm.feedback);
             if !feedback.is_empty() {
-                self.set_feedback(feedback, out);
+                self.set_feedback(now, feedback, out);
             }
             self.end_iteration(now, false, out);
             out.push(Action::Save);
@@ -317,14 +322,15 @@ impl LoopMachine {
         }
         let duration_ms = now.mono_ms.saturating_sub(self.iteration.started);
         self.stall.end_iteration(duration_ms);
-        out.push(Action::Emit(Event::IterationEnded {
+        let event = Event::IterationEnded {
             class: self.iteration.class,
             guardrails_passed: self.iteration.checks.passed,
             complete: self.iteration.complete && self.iteration.checks.are_current(),
             cut_off,
             duration_ms,
             usage: self.totals.spending.iteration(),
-        }));
+        };
+        self.emit(now, event, out);
     }
 
     pub(super) fn on_stall_check(
@@ -336,11 +342,12 @@ impl LoopMachine {
         let Phase::Running { job: Job::StallCheck, .. } = self.phase else { return };
         let verdict = self.stall.record_fingerprint(fingerprint);
         let seen = self.stall.snapshot();
-        out.push(Action::Emit(Event::Looked {
+        let event = Event::StallChecked {
             unchanged: seen.unchanged,
             same_failures: seen.same_failures,
             fingerprint: fingerprint.map(|number| format!("{number:016x}").into()),
-        }));
+        };
+        self.emit(now, event, out);
         if self.steering.stop.is_some() {
             return self.finish_stopped(now, out);
         }
@@ -351,7 +358,7 @@ impl LoopMachine {
             StallDecision::Continue => {}
             StallDecision::Warn { reason, iterations } => {
                 let limit = self.stall.stops_after();
-                out.push(Action::Emit(Event::Stalling { reason, iterations, limit }));
+                self.emit(now, Event::StallWarning { reason, iterations, limit }, out);
             }
             StallDecision::Stop { reason, iterations } => {
                 let message = stalled_message(reason, iterations);

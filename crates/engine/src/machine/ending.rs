@@ -2,7 +2,7 @@
 
 use super::super::rules::RetryScope;
 use super::state::StopMode;
-use super::{Action, JobEnd, LoopMachine, Now, Phase, StopSignal};
+use super::{Action, FinalChecks, JobEnd, LoopMachine, Now, Phase, StopSignal};
 use ralph_events::attempt;
 use ralph_events::event::{Class, EndCause, Event, Outcome, WaitReason};
 use ralph_events::exit_code;
@@ -24,7 +24,7 @@ impl RunEnding {
 impl LoopMachine {
     pub(super) fn request_pause(&mut self, now: Now, out: &mut Vec<Action>) {
         if !self.is_finished() && !std::mem::replace(&mut self.steering.pause, true) {
-            out.push(Action::Emit(Event::PauseRequested));
+            self.emit(now, Event::PauseRequested, out);
             if let Phase::Waiting { reason, .. } = self.phase {
                 self.enter_pause(now, self.is_retry_wait(reason), out);
             }
@@ -39,14 +39,14 @@ impl LoopMachine {
 
     pub(super) fn enter_pause(&mut self, now: Now, retry: bool, out: &mut Vec<Action>) {
         self.phase = Phase::Paused { since: now.mono_ms, retry };
-        out.push(Action::Emit(Event::Paused));
+        self.emit(now, Event::Paused, out);
         out.push(Action::Save);
     }
 
     pub(super) fn resume(&mut self, now: Now, out: &mut Vec<Action>) {
         self.steering.signals = 0;
         let max_iterations = self.rules.max_iterations;
-        out.push(Action::Emit(Event::Resumed { max_iterations }));
+        self.emit(now, Event::Resumed { max_iterations }, out);
         if let Phase::Paused { since, retry } = self.phase {
             self.exclude_pause(now, since);
             if retry { self.retry(now, out) } else { self.next_iteration(now, out) }
@@ -89,7 +89,7 @@ impl LoopMachine {
         if self.is_finished() {
             return;
         }
-        out.push(Action::Emit(Event::StopRequested { signal: signal.into(), now: at_once }));
+        self.emit(now, Event::StopRequested { signal: signal.into(), now: at_once }, out);
         if matches!(self.steering.stop, None | Some(StopMode::Graceful)) {
             self.steering.stop = Some(if at_once { StopMode::Now } else { StopMode::Graceful });
         }
@@ -99,14 +99,14 @@ impl LoopMachine {
 
     /// The run has to end without waiting for the running job.
     pub fn is_immediate_stop(&self) -> bool {
-        matches!(self.steering.stop, Some(StopMode::Now | StopMode::Broken(_)))
+        matches!(self.steering.stop, Some(StopMode::Now | StopMode::InternalError(_)))
     }
 
     pub(super) fn apply_stop(&mut self, out: &mut Vec<Action>) {
         let cause = match self.steering.stop {
             None | Some(StopMode::Graceful) => return,
             Some(StopMode::Now) => EndCause::Interrupt,
-            Some(StopMode::Broken(_)) => EndCause::Broken,
+            Some(StopMode::InternalError(_)) => EndCause::InternalError,
         };
         self.end_job(JobEnd::CutOff(cause), out);
     }
@@ -124,8 +124,8 @@ impl LoopMachine {
 
     pub(super) fn finish_stopped(&mut self, now: Now, out: &mut Vec<Action>) {
         match self.steering.stop.take() {
-            Some(StopMode::Broken(message)) => {
-                self.finish(now, Outcome::Broken, exit_code::USAGE, message, out)
+            Some(StopMode::InternalError(message)) => {
+                self.finish(now, Outcome::InternalError, exit_code::USAGE, message, out)
             }
             _ => self.finish(
                 now,
@@ -184,14 +184,19 @@ impl LoopMachine {
         let failed = std::mem::take(&mut self.iteration.checks.failed);
         if !failed.is_empty() {
             self.iteration.checks.passed = Some(false);
-            self.set_feedback(failed, out);
+            self.set_feedback(now, failed, out);
         }
         // Only a completing iteration is still open and fully checked here. Its end and the run's are written
         // together: one alone would be ambiguous.
         let cut_off = self.iteration.is_open && !complete;
         self.end_iteration(now, !complete, out);
         self.phase = Phase::Finished(outcome);
-        out.push(Action::Emit(Event::RunEnded {
+        out.push(Action::RunFinalChecks(FinalChecks {
+            uncommitted: complete,
+            required_outputs: exit_code == exit_code::SUCCESS,
+            missing_signal: outcome == Outcome::LimitReached,
+        }));
+        let event = Event::RunEnded {
             outcome,
             exit_code,
             message: message.into(),
@@ -201,22 +206,27 @@ impl LoopMachine {
             usage: self.totals.spending.reported(),
             tools: self.totals.tools,
             tool_errors: self.totals.tool_errors,
-            // Filled in by the driver, which knows the notification command and the repository.
-            notify: false,
+            // Recorded with the end, because ralph may be killed right after it.
+            notify: self.rules.notify,
+            // Filled in by the driver, which knows the repository.
             branch: None,
             last_failure: last_failure.map(Into::into),
             used_up: used_up.map(Into::into),
-        }));
+        };
+        self.emit(now, event, out);
         out.push(Action::Save);
         out.push(Action::Finish { outcome, exit_code });
     }
 
     /// The exit code must not claim an outcome that the journal lacks.
-    pub(super) fn on_end_not_recorded(&mut self, message: String, out: &mut Vec<Action>) {
-        if matches!(self.phase, Phase::Finished(outcome) if outcome != Outcome::Broken) {
-            self.phase = Phase::Finished(Outcome::Broken);
-            out.push(Action::Emit(Event::Warning { message: message.into() }));
-            out.push(Action::Finish { outcome: Outcome::Broken, exit_code: exit_code::USAGE });
+    pub(super) fn on_end_not_recorded(&mut self, now: Now, message: String, out: &mut Vec<Action>) {
+        if matches!(self.phase, Phase::Finished(outcome) if outcome != Outcome::InternalError) {
+            self.phase = Phase::Finished(Outcome::InternalError);
+            self.emit(now, Event::Warning { message: message.into() }, out);
+            out.push(Action::Finish {
+                outcome: Outcome::InternalError,
+                exit_code: exit_code::USAGE,
+            });
         }
     }
 }

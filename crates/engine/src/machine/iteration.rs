@@ -1,7 +1,7 @@
 use std::collections::HashSet;
 
 use super::{Now, RefusedHost};
-use ralph_events::event::{Class, Feedback};
+use ralph_events::event::{Class, Feedback, Stamp};
 use ralph_events::run_state::OpenIteration;
 
 /// The current iteration, or the last one: number and class are needed between iterations. Number 0 precedes the
@@ -11,6 +11,8 @@ pub(super) struct Iteration {
     pub(super) number: u32,
     pub(super) attempt: u32,
     pub(super) is_open: bool,
+    /// Ended in an earlier process: events are not stamped with its number.
+    pub(super) is_past: bool,
     pub(super) started: u64,
     /// Working time of its agents, without the running one.
     pub(super) worked_ms: u64,
@@ -68,7 +70,12 @@ impl Iteration {
     }
 
     pub(super) fn ended(number: u32) -> Iteration {
-        Iteration { number, ..Iteration::default() }
+        Iteration { number, is_past: true, ..Iteration::default() }
+    }
+
+    pub(super) fn stamp(&self, now: Now) -> Stamp {
+        let (iteration, attempt) = if self.is_past { (0, 0) } else { (self.number, self.attempt) };
+        Stamp { time_ms: now.wall_ms, iteration, attempt }
     }
 }
 
@@ -78,6 +85,7 @@ impl Default for Iteration {
             number: 0,
             attempt: 0,
             is_open: false,
+            is_past: false,
             started: 0,
             worked_ms: 0,
             is_initial_check: false,

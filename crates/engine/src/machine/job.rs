@@ -20,6 +20,8 @@ pub(super) enum Job {
 pub(super) struct AgentRun {
     pub(super) purpose: Purpose,
     pub(super) last_output: u64,
+    /// When to see whether it has said that it is done, unless it prints before.
+    pub(super) check_done_at: Option<u64>,
     /// Reset when it works again.
     pub(super) result_at: Option<u64>,
     pub(super) background: u32,
@@ -35,11 +37,19 @@ impl AgentRun {
         AgentRun {
             purpose,
             last_output: now.mono_ms,
+            check_done_at: None,
             result_at: None,
             background: 0,
             tool_running: false,
             refused: false,
             budget_ended: false,
+        }
+    }
+
+    pub(super) fn on_output(&mut self, now: Now, check_done_ms: Option<u64>) {
+        self.last_output = now.mono_ms;
+        if self.purpose == Purpose::Work {
+            self.check_done_at = check_done_ms.map(|ms| now.mono_ms.saturating_add(ms));
         }
     }
 

@@ -1,7 +1,6 @@
 //! Inputs and actions of the machine.
 
-use ralph_events::event::{EndCause, Event, Feedback, Outcome, Purpose, Usage};
-
+use ralph_events::event::{EndCause, Event, Feedback, Outcome, Purpose, Stamp, Usage};
 use ralph_events::run_state::AgentReport;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -73,7 +72,7 @@ pub enum Input {
         message: String,
     },
     /// ralph itself cannot continue.
-    Broken {
+    InternalError {
         message: String,
     },
 }
@@ -157,6 +156,17 @@ pub enum GateVerdict {
     Veto { reason: String, feedback: Vec<Feedback> },
 }
 
+/// The checks at the end of a run that depend on how it ends. The others are always made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FinalChecks {
+    /// Work that is in no commit.
+    pub uncommitted: bool,
+    /// Files that a successful run has to leave.
+    pub required_outputs: bool,
+    /// Whether the prompt asked for the completion signal.
+    pub missing_signal: bool,
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
     /// Answered by `Briefed`.
@@ -193,7 +203,11 @@ pub enum Action {
         checks_passed: bool,
     },
     KillJob,
-    Emit(Event<'static>),
+    /// See whether the agent, which is silent, has said that it is done. If so, `ResultSeen` follows.
+    CheckDone,
+    /// Always directly before `RunEnded`.
+    RunFinalChecks(FinalChecks),
+    Emit(Stamp, Event<'static>),
     /// Flush and sync the journal.
     Save,
     /// The last action, unless `EndNotRecorded` follows.

@@ -59,7 +59,7 @@ pub(super) enum StopMode {
     /// After the job that is running.
     Graceful,
     Now,
-    Broken(String),
+    InternalError(String),
 }
 
 /// Work that an earlier process left open.

@@ -41,6 +41,8 @@ fn rules() -> Rules {
         stall: StallRule::default(),
         term_pauses: false,
         max_refusals: Rules::MAX_REFUSALS,
+        check_done_ms: None,
+        notify: false,
     }
 }
 
@@ -86,6 +88,12 @@ fn veto(told: &[&str]) -> Input {
     Input::GatesChecked(GateVerdict::Veto { reason: "open".to_owned(), feedback })
 }
 
+fn state(point: ResumePoint) -> RunState {
+    let mut state = RunState::default();
+    state.resume = point;
+    state
+}
+
 /// A machine with a test clock and the actions of its last step.
 struct Loop {
     machine: LoopMachine,
@@ -96,6 +104,10 @@ struct Loop {
 impl Loop {
     fn start(rules: Rules) -> Self {
         Loop::of(LoopMachine::new(rules))
+    }
+
+    fn resume(rules: Rules, point: ResumePoint) -> Self {
+        Loop::of(LoopMachine::resumed(rules, state(point)))
     }
 
     fn of(machine: LoopMachine) -> Self {
@@ -146,9 +158,23 @@ impl Loop {
         self.actions.contains(action)
     }
 
+    fn position(&self) -> (u32, u32) {
+        (self.machine.iteration(), self.machine.attempt())
+    }
+
+    /// The action that records an event now.
+    fn emit(&self, event: Event<'static>) -> Action {
+        Action::Emit(self.machine.stamp(self.now), event)
+    }
+
+    fn emitted(&self, event: &Event<'_>) -> bool {
+        let is_it = |action: &Action| matches!(action, Action::Emit(_, other) if other == event);
+        self.actions.iter().any(is_it)
+    }
+
     fn asked_to_retry(&self, nth: u32) -> bool {
         self.actions.iter().any(|action| {
-            matches!(action, Action::Emit(Event::Retrying { failures, .. }) if *failures == nth)
+            matches!(action, Action::Emit(_, Event::Retrying { failures, .. }) if *failures == nth)
         })
     }
 
@@ -166,6 +192,48 @@ fn completion_claim_ends_run() {
     run.agent(done());
     assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
     assert_eq!(run.machine.iteration(), 2);
+}
+
+#[test]
+fn final_checks_precede_end_and_depend_on_outcome() {
+    let end = |run: &Loop| {
+        let position = |action: &Action| matches!(action, Action::Emit(_, Event::RunEnded { .. }));
+        let at = run.actions.iter().position(position).unwrap();
+        let Action::Emit(_, Event::RunEnded { notify, .. }) = run.actions[at] else { panic!() };
+        let Action::RunFinalChecks(checks) = run.actions[at - 1] else { panic!() };
+        (checks.uncommitted, checks.required_outputs, checks.missing_signal, notify)
+    };
+    let mut run = Loop::start(Rules { notify: true, ..rules() });
+    run.agent(done());
+    assert_eq!(end(&run), (true, true, false, true));
+    for exit_at_limit in [0, 1] {
+        let mut run = Loop::start(Rules { max_iterations: 1, exit_at_limit, ..rules() });
+        run.agent(answered());
+        assert_eq!(end(&run), (false, exit_at_limit == 0, true, false));
+    }
+    let mut run = Loop::start(rules());
+    run.give(Input::AgentStarted).give(Input::Signal(StopSignal::HangUp)).agent(answered());
+    assert_eq!(end(&run), (false, false, false, false));
+}
+
+#[test]
+fn stamps_follow_iterations_and_attempts() {
+    let stamps = |run: &Loop| {
+        let stamp = |action: &Action| match action {
+            Action::Emit(at, _) => Some((at.iteration, at.attempt)),
+            _ => None,
+        };
+        run.actions.iter().filter_map(stamp).collect::<Vec<_>>()
+    };
+    let mut run = Loop::start(rules());
+    assert_eq!(stamps(&run), [(1, 0)]);
+    run.agent(failed(Class::Failed));
+    assert_eq!(stamps(&run), [(1, 1), (1, 1)], "retrying, waiting");
+    run.until_deadline().agent(answered());
+    assert_eq!(stamps(&run), [(1, 2), (1, 2), (2, 0)], "an end, and the next start");
+    let earlier = ResumePoint { iterations: 2, ..ResumePoint::default() };
+    let run = Loop::resume(Rules { max_iterations: 2, ..rules() }, earlier);
+    assert_eq!(stamps(&run), [(0, 0)], "no iteration of this process");
 }
 
 #[test]
@@ -225,7 +293,9 @@ fn stalled_run_is_warned_then_stopped() {
     let stall = StallRule::stop_after(2);
     let mut run = Loop::start(Rules { max_iterations: 9, stall, ..rules() });
     let stalling = |run: &Loop| {
-        run.actions.iter().any(|action| matches!(action, Action::Emit(Event::Stalling { .. })))
+        run.actions
+            .iter()
+            .any(|action| matches!(action, Action::Emit(_, Event::StallWarning { .. })))
     };
     for fingerprint in [Some(1), Some(2)] {
         assert!(run.asked(&Action::CheckStall));
@@ -265,7 +335,7 @@ fn guardrail_feedback_is_saved_when_run_is_stopped() {
     let guardrails = vec![None; 3];
     let told = |run: &Loop| {
         run.actions.iter().find_map(|action| match action {
-            Action::Emit(Event::FeedbackSet { parts }) => Some(parts.clone()),
+            Action::Emit(_, Event::FeedbackSet { parts }) => Some(parts.clone()),
             _ => None,
         })
     };

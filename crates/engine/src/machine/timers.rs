@@ -24,6 +24,7 @@ struct Timer {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Due {
+    CheckDone,
     End(JobEnd),
     WarnSilent,
     CheckBudgets,
@@ -76,6 +77,8 @@ impl LoopMachine {
         let warning = silence.filter(|_| !self.totals.silence_warned);
         let warning = warning.map(|limit| limit / SILENCE_WARNING_FRACTION);
         vec![
+            // First: a limit that is due at the same time must not hide the answer.
+            (agent.check_done_at, Due::CheckDone),
             (self.result_deadline(agent), end(agent.result_end_cause())),
             (add_limit(started, rules.iteration_timeout_ms), end(EndCause::IterationTimeout)),
             (message_deadline(agent.purpose, started), end(EndCause::IterationTimeout)),
@@ -90,6 +93,12 @@ impl LoopMachine {
     pub(super) fn on_timer(&mut self, now: Now, out: &mut Vec<Action>) {
         let Some(timer) = self.timers().find(|timer| timer.at <= now.mono_ms) else { return };
         match timer.due {
+            Due::CheckDone => {
+                if let Some(agent) = self.agent_mut() {
+                    agent.check_done_at = None;
+                }
+                out.push(Action::CheckDone);
+            }
             Due::End(end) => self.end_job(end, out),
             Due::WarnSilent => self.warn_silent(now, out),
             Due::CheckBudgets => self.check_budgets(now, out),
@@ -107,7 +116,7 @@ impl LoopMachine {
         let silent_ms = now.mono_ms.saturating_sub(agent.last_output);
         self.totals.silence_warned = true;
         let limit_ms = self.rules.silent_model_ms.unwrap_or(silent_ms);
-        out.push(Action::Emit(Event::ModelSilent { silent_ms, limit_ms }));
+        self.emit(now, Event::ModelSilent { silent_ms, limit_ms }, out);
     }
 
     fn end_wait(&mut self, now: Now, out: &mut Vec<Action>) {

@@ -16,42 +16,60 @@ pub struct IterationRecord {
     /// How much of that was spent waiting for a rate limit or a retry.
     pub waited_ms: u64,
     /// How often it was started: once, and again each time that it was cut off.
+    #[serde(rename = "begun")]
     pub starts: u32,
     /// It has ended, if only with the run.
     pub ended: bool,
     /// Its checks were not finished.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cut_off: bool,
     /// How its last attempt ended.
     pub class: Option<Class>,
     /// Why ralph ended the agent of that attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_by: Option<EndCause>,
     /// The failure that this agent reported.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<FailureKind>,
     /// This agent only repeated its prompt.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub repeats_prompt: bool,
     /// Attempts of all starts.
     pub attempts: u32,
+    #[serde(flatten)]
     pub usage: Usage,
     /// The part of `usage` without a reported price.
+    #[serde(skip)]
     pub unpriced: Usage,
     /// API requests since it was last started, where the agent reports them.
+    #[serde(skip)]
     pub turns: Option<u32>,
     /// The model that an agent named last since then.
+    #[serde(skip)]
     pub model: Option<String>,
     pub tools: u32,
     pub tool_errors: u32,
     pub denied: u32,
     pub guardrails: Vec<GuardrailResult>,
     /// Why a completion did not count.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub vetoed: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub scm_failed: Vec<ScmFailure>,
     /// SCM tasks that succeeded since the last agent started.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub scm_done: Vec<String>,
     /// Why attempts failed.
     pub failures: Vec<String>,
+    /// In JSON, the report adds what git knows about them.
+    #[serde(skip)]
     pub commits: Vec<CommitRecord>,
     /// The commit checked out afterwards, if it is a different one.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub head: Option<String>,
+    /// A prompt was made since it was last started.
+    #[serde(skip)]
+    pub(super) is_prompted: bool,
     /// Start of the time that `duration_ms` does not include yet. Pauses move it.
     #[serde(skip)]
     pub(super) since_ms: Option<i64>,
@@ -60,20 +78,29 @@ pub struct IterationRecord {
 /// The result of a guardrail.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct GuardrailResult {
+    #[serde(skip)]
     pub index: u32,
     pub command: String,
     pub passed: bool,
     /// It was stopped together with the run, so its result means nothing.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cut_off: bool,
     pub exit: Option<Exit>,
     pub log: String,
+}
+
+impl GuardrailResult {
+    pub fn has_failed(&self) -> bool {
+        !self.passed && !self.cut_off
+    }
 }
 
 /// An SCM task that failed, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ScmFailure {
     pub task: String,
-    pub why: String,
+    #[serde(rename = "why")]
+    pub reason: String,
 }
 
 impl IterationRecord {
@@ -92,7 +119,7 @@ impl IterationRecord {
         self.starts = self.starts.saturating_add(1);
         self.recheck(now_ms);
         (self.class, self.ended_by, self.failure) = (None, None, None);
-        (self.turns, self.model) = (None, None);
+        (self.turns, self.model, self.is_prompted) = (None, None, false);
         self.scm_done.clear();
     }
 
@@ -190,11 +217,14 @@ impl IterationRecord {
 pub struct ScmTaskState {
     pub task: String,
     /// The iterations in which it failed.
+    #[serde(rename = "iterations")]
     pub failed_in: Vec<u32>,
     /// Why it failed last.
-    pub why: String,
+    #[serde(rename = "why")]
+    pub reason: String,
     /// It has succeeded since.
-    pub made_good: bool,
+    #[serde(rename = "made_good")]
+    pub recovered: bool,
 }
 
 /// Notes the end of an SCM task in the current iteration and among the failed tasks.
@@ -213,26 +243,26 @@ pub(super) fn scm_ended(
             current.scm_done.push(task.to_owned());
         }
         if let Some(known) = known {
-            known.made_good = true;
+            known.recovered = true;
         }
         return;
     };
-    let why = failure_line(detail).to_owned();
+    let reason = failure_line(detail).to_owned();
     if let Some(current) = current {
-        current.scm_failed.push(ScmFailure { task: task.to_owned(), why: why.clone() });
+        current.scm_failed.push(ScmFailure { task: task.to_owned(), reason: reason.clone() });
     }
     match known {
         Some(known) => {
             if known.failed_in.last() != Some(&iteration) {
                 known.failed_in.push(iteration);
             }
-            (known.why, known.made_good) = (why, false);
+            (known.reason, known.recovered) = (reason, false);
         }
         None => tasks.push(ScmTaskState {
             task: task.to_owned(),
             failed_in: vec![iteration],
-            why,
-            made_good: false,
+            reason,
+            recovered: false,
         }),
     }
 }

@@ -55,6 +55,7 @@ pub struct Listed<T> {
 /// An entry, and how often it occurred.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Repeated<T> {
+    #[serde(rename = "text")]
     pub item: T,
     pub times: u32,
 }
@@ -66,13 +67,19 @@ impl<T> Default for Listed<T> {
 }
 
 impl<T: PartialEq> Listed<T> {
-    pub(super) fn push(&mut self, item: T) {
+    pub fn push(&mut self, item: T) {
         self.total = self.total.saturating_add(1);
         if let Some(known) = self.first.iter_mut().find(|known| known.item == item) {
             known.times = known.times.saturating_add(1);
         } else if self.first.len() < MAX_LISTED {
             self.first.push(Repeated { item, times: 1 });
         }
+    }
+
+    /// Returns how many are not in the list.
+    pub fn omitted_count(&self) -> u32 {
+        let listed = self.first.iter().fold(0_u32, |sum, entry| sum.saturating_add(entry.times));
+        self.total.saturating_sub(listed)
     }
 }
 

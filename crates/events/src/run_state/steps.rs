@@ -36,6 +36,13 @@ impl RunState {
         }
     }
 
+    /// Returns the state of a run whose journal ends here.
+    #[must_use]
+    pub fn closed(mut self) -> RunState {
+        self.close();
+        self
+    }
+
     /// Settles what is still open: the journal ends here, or a new process resumes the run.
     pub fn close(&mut self) {
         self.settle_attempt();
@@ -48,7 +55,7 @@ impl RunState {
         if let Some(current) = self.iterations.last_mut() {
             current.stop(last_ms);
         }
-        self.totals.settle_left_out();
+        self.totals.settle_omitted();
     }
 
     /// Lets the time pass that lies between the previous entry and this one.
@@ -65,7 +72,7 @@ impl RunState {
     /// Every entry names its iteration. Starts and ends that are missing from the journal follow from that.
     pub(super) fn trust_stamp(&mut self, at: Stamp, event: &Event<'_>) {
         self.totals.iteration = self.totals.iteration.max(at.iteration);
-        self.resume.completed = self.resume.completed.max(at.iteration.saturating_sub(1));
+        self.resume.iterations = self.resume.iterations.max(at.iteration.saturating_sub(1));
         if let Event::IterationStarted { .. } = event {
             return;
         }

@@ -162,7 +162,7 @@ fn run_known_alive_later_than_journal_counts_that_time() {
     let mut state = state(vec![(0, 0, run_started()), (10, 1, agent_started())]);
     state.alive_at(25_000);
     assert_eq!((state.clock.last_ms, state.duration_ms(None)), (25_000, 25_000));
-    apply(&mut state, (30, 1, run_ended(Outcome::Broken, "no")));
+    apply(&mut state, (30, 1, run_ended(Outcome::InternalError, "no")));
     state.alive_at(90_000);
     assert_eq!((state.clock.last_ms, state.clock.active_ms), (30_000, 30_000));
 }

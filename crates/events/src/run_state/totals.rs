@@ -15,6 +15,7 @@ pub struct Totals {
     pub tools: u32,
     pub tool_errors: u32,
     pub failures: FailureCount,
+    pub results: IterationResults,
     /// Iterations that ended, including one whose failure ended the run.
     pub iterations_ended: u32,
     /// Time that those took.
@@ -24,10 +25,10 @@ pub struct Totals {
     /// The current iteration has not ended.
     pub iteration_open: bool,
     /// Bytes of agents' output that the journal had no room for, of all agents that have ended.
-    pub left_out_bytes: u64,
+    pub omitted_bytes: u64,
     /// The same of the current agent.
     #[serde(skip)]
-    left_out_now: u64,
+    omitted_now: u64,
 }
 
 /// Failed attempts.
@@ -39,6 +40,65 @@ pub struct FailureCount {
     /// The failure of the current iteration is already counted.
     #[serde(skip)]
     counted: bool,
+}
+
+/// Iterations with a prompt, by the result of their last start.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct IterationResults {
+    pub successful: u32,
+    pub failed: u32,
+    pub interrupted: u32,
+    #[serde(skip)]
+    last: Option<(u32, IterationResult)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IterationResult {
+    Successful,
+    Failed,
+    Interrupted,
+}
+
+impl IterationResult {
+    /// Only an answer that passed all guardrails is a success.
+    pub fn new(
+        class: Class,
+        guardrails_passed: Option<bool>,
+        complete: bool,
+        cut_off: bool,
+    ) -> IterationResult {
+        match (class, guardrails_passed) {
+            _ if complete => IterationResult::Successful,
+            (Class::Answered, Some(true)) if !cut_off => IterationResult::Successful,
+            (Class::Interrupted, _)
+            | (Class::Answered, Some(true))
+            | (Class::Answered | Class::Empty, None) => IterationResult::Interrupted,
+            _ => IterationResult::Failed,
+        }
+    }
+}
+
+impl IterationResults {
+    pub fn total(&self) -> u32 {
+        self.successful.saturating_add(self.failed).saturating_add(self.interrupted)
+    }
+
+    pub(super) fn record(&mut self, iteration: u32, result: IterationResult) {
+        if let Some((last, previous)) = self.last.replace((iteration, result))
+            && last == iteration
+        {
+            *self.count(previous) -= 1;
+        }
+        *self.count(result) += 1;
+    }
+
+    fn count(&mut self, result: IterationResult) -> &mut u32 {
+        match result {
+            IterationResult::Successful => &mut self.successful,
+            IterationResult::Failed => &mut self.failed,
+            IterationResult::Interrupted => &mut self.interrupted,
+        }
+    }
 }
 
 /// US dollars.
@@ -131,13 +191,13 @@ impl Totals {
         }
     }
 
-    pub(super) fn set_left_out(&mut self, bytes: u64) {
-        self.left_out_now = bytes;
+    pub(super) fn set_omitted(&mut self, bytes: u64) {
+        self.omitted_now = bytes;
     }
 
-    pub(super) fn settle_left_out(&mut self) {
-        let bytes = std::mem::take(&mut self.left_out_now);
-        self.left_out_bytes = self.left_out_bytes.saturating_add(bytes);
+    pub(super) fn settle_omitted(&mut self) {
+        let bytes = std::mem::take(&mut self.omitted_now);
+        self.omitted_bytes = self.omitted_bytes.saturating_add(bytes);
     }
 }
 

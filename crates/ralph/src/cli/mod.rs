@@ -358,8 +358,8 @@ mod tests {
             Outcome::Stalled,
             Outcome::AgentFailed,
             Outcome::CredentialsRefused,
-            Outcome::PromptLost,
-            Outcome::Broken,
+            Outcome::PromptMissing,
+            Outcome::InternalError,
         ] {
             let advice = next_step(outcome, "20261115-202752-a1b2").unwrap_or_default();
             for command in advice.split('`').filter(|word| word.starts_with("ralph ")) {

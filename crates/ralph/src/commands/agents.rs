@@ -58,7 +58,7 @@ pub fn agents(project: &Project, args: &AgentsArgs) -> Result<u8, Error> {
             program: found.map(|found| found.path),
             version,
             recorded,
-            install: adapter.install_command(),
+            install: adapter.profile().install_command,
         };
         let json = || json_writer::compact(&row).map(|json| json + "\n").unwrap_or_default();
         crate::cli::print(&if args.json { json() } else { strip_control_chars(&row.line()) })?;

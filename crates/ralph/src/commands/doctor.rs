@@ -1,6 +1,7 @@
 //! `ralph doctor`: checks the installation and says how to fix problems.
 
 use std::ffi::OsStr;
+use std::path::Path;
 
 use super::settings::LoopFileView;
 use super::{agents, sandbox};
@@ -10,7 +11,9 @@ use ralph_events::error::Error;
 use ralph_events::exit_code;
 use ralph_process::trust;
 use ralph_report::width::push_one_line;
+use ralph_shell_policy::shell_quote;
 use ralph_store::project::Project;
+use ralph_store::project_record::{self, OrphanedRuns};
 
 pub const EXAMPLES: &str = "Examples:\n  ralph doctor";
 
@@ -23,10 +26,15 @@ pub fn doctor(project: &Project) -> Result<u8, Error> {
     for adapter in ralph_agents::all().iter().filter(|adapter| adapter.name() != "text") {
         let line = agents::find_installed(adapter.name(), dir).map(|found| describe(found, true));
         found += u32::from(line.is_some());
-        let refuses = line.is_some() && adapter.name() == "claude" && refuses_root();
-        row(&mut out, adapter.name(), line, &format!("to get it: {}", adapter.install_command()));
-        if refuses {
-            out.push_str(&format!("           {:<9} {ROOT_WARNING}\n", ""));
+        let profile = adapter.profile();
+        let root_switch = profile.extras.root_switch.filter(|_| line.is_some());
+        row(&mut out, profile.name, line, &format!("to get it: {}", profile.install_command));
+        if let Some(variable) = root_switch.filter(|variable| asks_as_root(variable)) {
+            out.push_str(&format!(
+                "           {:<9} does not skip permissions as root: run ralph as an ordinary user, use \
+                 --sandbox, or set {variable}=1 if this machine is one\n",
+                ""
+            ));
         }
     }
     if found == 0 {
@@ -71,16 +79,33 @@ pub fn doctor(project: &Project) -> Result<u8, Error> {
             }
         }
     }
+    out.push_str(&orphaned_runs(project.ralph_home()));
     crate::cli::print(&out)?;
     Ok(if is_wrong { exit_code::USAGE } else { exit_code::SUCCESS })
 }
 
-const ROOT_WARNING: &str = "does not skip permissions as root: run ralph as an ordinary user, use --sandbox, or set \
-                    IS_SANDBOX=1 if this machine is one";
+fn orphaned_runs(home: &Path) -> String {
+    let orphans = project_record::orphaned_runs(home);
+    if orphans.is_empty() {
+        return String::new();
+    }
+    let mut out = String::from("\nRun data of projects that no longer exist\n");
+    for OrphanedRuns { root, dir, bytes } in orphans {
+        let megabytes = bytes as f64 / 1e6;
+        let mut shown = Vec::new();
+        push_one_line(&root.to_string_lossy(), 500, "…", &mut shown);
+        let shown = String::from_utf8_lossy(&shown);
+        out.push_str(&format!("  {megabytes:>6.1} MB  {shown}\n"));
+        out.push_str(&format!(
+            "             remove it: rm -r {}\n",
+            shell_quote(&dir.to_string_lossy())
+        ));
+    }
+    out
+}
 
-/// As root, claude refuses to skip permissions, unless `IS_SANDBOX` is set.
-fn refuses_root() -> bool {
-    rustix::process::geteuid().is_root() && std::env::var_os("IS_SANDBOX").is_none()
+fn asks_as_root(root_switch: &str) -> bool {
+    rustix::process::geteuid().is_root() && std::env::var_os(root_switch).is_none()
 }
 
 fn row(out: &mut String, name: &str, found: Option<String>, otherwise: &str) {

@@ -59,9 +59,9 @@ pub fn report(
     let running_at = dir.is_running().then(|| jiff::Timestamp::now().as_millisecond());
     let mut facts = Summary::of(&state, running_at);
     // A run in progress may be about to send the notification.
-    facts.untold &= running_at.is_none();
-    if facts.run.is_empty() {
-        facts.run.clone_from(&dir.id);
+    facts.end.notify_pending &= running_at.is_none();
+    if facts.info.run.is_empty() {
+        facts.info.run.clone_from(&dir.id);
     }
     annotate_commits(&mut facts, project.root(), &mut |words| {
         git::run_git(words, project.root()).ok()

@@ -353,7 +353,7 @@ fn restart(
         (common.verbose, common.quiet) = (args.verbose, args.quiet);
     }
     common.output = args.output.unwrap_or(common.output);
-    common.only_checks = state.progress.needs_only_checks();
+    common.only_checks = state.run.resume.needs_only_checks();
     common.resume =
         Some(ResumeRequest { run: id, state, variables: record.variables.clone(), warnings });
     // Paths are relative to the original directory; if it is gone, their users report it.

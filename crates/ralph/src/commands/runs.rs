@@ -100,8 +100,8 @@ pub fn replay(
     let watched =
         entries.by_ref().inspect(|entry| ended |= matches!(entry.event, Event::RunEnded { .. }));
     replay::replay(watched, &mut *reporter);
-    if let Some(trouble) = reporter.take_warning() {
-        return Err(Error::failed(trouble));
+    if let Some(problem) = reporter.take_problem() {
+        return Err(Error::failed(problem.into_message()));
     }
     if let Some(words) = journal::unreadable_message(entries.unreadable()) {
         let _ = writeln!(io::stderr(), "run {}: {words}; there was more than is shown", dir.id);

@@ -119,7 +119,7 @@ impl ListState {
         let resume = args.common.resume.as_ref();
         // A run interrupted before its first iteration starts anew, with its own ledger if it saved
         // one.
-        let is_first_start = resume.is_none_or(|resume| !resume.state.progress.has_started());
+        let is_first_start = resume.is_none_or(|resume| !resume.state.run.resume.has_started());
         let own_run = resume.filter(|it| !is_first_start || paths.read(&it.run).is_ok());
         let has_guardrails = !plan.settings.settings.guardrails.is_empty();
         let accepted = args.accept_list && own_run.is_none();
@@ -155,7 +155,8 @@ impl ListState {
     fn warnings(&self, args: &WorkArgs) -> Vec<String> {
         // The checks of a pending answer run now and judge its marks.
         let resume = args.common.resume.as_ref();
-        let is_checked = resume.is_some_and(|resume| resume.state.progress.pending.is_an_answer());
+        let is_checked =
+            resume.is_some_and(|resume| resume.state.run.resume.pending.is_an_answer());
         self.memory.warnings(&self.documents, self.is_clean, is_checked)
     }
 

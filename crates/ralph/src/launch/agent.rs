@@ -226,6 +226,6 @@ fn not_installed_error(program: &str, adapter: &'static dyn Adapter, dir: &Path)
     } else if adapter.name() == "text" {
         error.hint("no program of that name is on the PATH; check its name, or give its whole path")
     } else {
-        error.hint(format!("install it: {}", adapter.install_command()))
+        error.hint(format!("install it: {}", adapter.profile().install_command))
     }
 }

@@ -3,7 +3,7 @@
 use ralph_driver::run_spec::RunSpec;
 use ralph_engine::rules::Budget;
 use ralph_events::error::Error;
-use ralph_events::run_state::{Pending, ResumePoint};
+use ralph_events::run_state::{Pending, RunState};
 
 /// Refuses a budget that nothing is counted against, because users rely on it.
 pub(super) fn check_budgets_enforceable(spec: &RunSpec) -> Result<(), Error> {
@@ -17,9 +17,9 @@ pub(super) fn check_budgets_enforceable(spec: &RunSpec) -> Result<(), Error> {
         agent if !agent.stream => Some((" in plain mode", "leave streamAgentOutput on")),
         _ => None,
     };
-    let (key, unit) = if cost && (mute.is_some() || !adapter.reports_cost()) {
+    let (key, unit) = if cost && (mute.is_some() || !adapter.profile().cost_is_verified) {
         ("costUsd", "costs")
-    } else if tokens && (mute.is_some() || !adapter.reports_tokens()) {
+    } else if tokens && (mute.is_some() || !adapter.profile().tokens.is_some()) {
         ("tokens", "tokens")
     } else {
         return Ok(());
@@ -31,7 +31,7 @@ pub(super) fn check_budgets_enforceable(spec: &RunSpec) -> Result<(), Error> {
     ));
     let has_tokens = run.tokens.or(iteration.tokens).is_some();
     let has_duration = run.duration_ms.or(iteration.duration_ms).is_some();
-    let can_count = mute.is_none() && key == "costUsd" && adapter.reports_tokens();
+    let can_count = mute.is_none() && key == "costUsd" && adapter.profile().tokens.is_some();
     let others: Vec<&str> = [("tokens", can_count && !has_tokens), ("duration", !has_duration)]
         .into_iter()
         .filter_map(|(key, is_advice)| is_advice.then_some(key))
@@ -60,16 +60,12 @@ pub(super) fn missing_signal_warning(spec: &RunSpec) -> Option<String> {
     })
 }
 
-pub(super) fn check_budget_left(
-    spec: &RunSpec,
-    run: &str,
-    progress: &ResumePoint,
-) -> Result<(), Error> {
-    if progress.outcome.is_none() {
+pub(super) fn check_budget_left(spec: &RunSpec, run: &str, state: &RunState) -> Result<(), Error> {
+    if state.end.is_none() {
         // Let a run that was killed before it could report its end do so.
         return Ok(());
     }
-    let (done, limit_count) = (progress.iterations, spec.rules.max_iterations);
+    let (done, limit_count) = (state.resume.iterations, spec.rules.max_iterations);
     if done >= limit_count {
         let s = if done == 1 { "" } else { "s" };
         let limit = if limit_count == 1 { "1 is".to_owned() } else { format!("{limit_count} are") };
@@ -78,15 +74,13 @@ pub(super) fn check_budget_left(
         return Err(Error::input(message)
             .hint(format!("give it more, those before included: ralph resume {run} -n {more}")));
     }
-    let used = progress.spending.budget_usage();
+    let used = state.totals.spending.budget_usage();
     let mut budget = spec.rules.budget;
-    if let Pending::Unchecked(_) = progress.pending {
+    if let Pending::Unchecked(_) = state.resume.pending {
         // Work that is already paid for is still checked, if there is time.
         budget = Budget { duration_ms: budget.duration_ms, ..Budget::default() };
     }
-    let Some(used_up) =
-        budget.exceeded(&used, &progress.spending.reported_so_far(), progress.active_ms)
-    else {
+    let Some(used_up) = budget.exceeded(&used, &state.usage(), state.clock.active_ms) else {
         return Ok(());
     };
     let flag = [

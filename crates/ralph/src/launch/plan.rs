@@ -73,7 +73,7 @@ impl<'a> LaunchPlan<'a> {
             tasks: None,
             rules: rules::loop_rules(settings, defaults),
             completion_is_final: defaults.completion_is_final,
-            progress: args.resume.as_ref().map(|resume| resume.state.progress.clone()),
+            resumed: args.resume.as_ref().map(|resume| resume.state.run.clone()),
             journal_bytes: megabytes(settings.runs.max_journal_megabytes),
             notify: settings.notify.command.clone(),
             display_filter: settings

@@ -41,8 +41,8 @@ impl<'a> LaunchPlan<'a> {
         let new_scm = spec.scm.as_ref().filter(|_| resumed.is_none());
         let uncommitted = new_scm.and_then(|scm| scm.uncommitted(project.root()));
         checks::check_budgets_enforceable(&spec)?;
-        if let (Some(run), Some(progress)) = (resumed, &spec.progress) {
-            checks::check_budget_left(&spec, run, progress)?;
+        if let (Some(run), Some(state)) = (resumed, &spec.resumed) {
+            checks::check_budget_left(&spec, run, state)?;
         }
         let selection = sandbox::select_sandbox(&mut spec, project, &self)?;
         spec.missing_signal_warning = checks::missing_signal_warning(&spec);
@@ -137,7 +137,7 @@ fn startup_events(spec: &RunSpec, loaded: &LoadedSettings) -> Vec<Event<'static>
         && !spec.agent.sandboxed
         && spec.agent.args.is_none()
         && adapter.name() != "text"
-        && !adapter.sandboxes_itself()
+        && !adapter.profile().extras.sandboxes_itself
     {
         events.push(warning(format!(
             "{} runs with its own approval prompts switched off and without a sandbox{}",

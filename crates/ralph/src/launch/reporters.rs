@@ -5,7 +5,6 @@ use jiff::tz::TimeZone;
 use crate::cli::args::{LoopArgs, OutputMode};
 use crate::config::{self, Settings};
 use ralph_driver::session::{self, Retention};
-use ralph_driver::world::{Journal, RealWorld};
 use ralph_events::error::Error;
 use ralph_events::event::Event;
 use ralph_report::json::JsonReporter;
@@ -15,6 +14,7 @@ use ralph_report::terminal::TerminalReporter;
 use ralph_report::{Backpressure, Reporter};
 use ralph_store::log_files;
 use ralph_store::project::Project;
+use ralph_store::runs::RunDir;
 
 impl LoopArgs {
     pub(super) fn shows_agent(&self, settings: &Settings) -> bool {
@@ -50,24 +50,19 @@ pub(crate) fn reporter(form: OutputMode, style: Style, pace: Backpressure) -> Bo
     }
 }
 
-/// The log of a resumed run counts what its journal already has.
 pub(super) fn session_log(
     project: &Project,
     keep: Retention,
-    world: &mut RealWorld,
-    is_resumed: bool,
+    run: &RunDir,
 ) -> Result<(Box<dyn Reporter>, Event<'static>), Error> {
     let dir = project.logs_dir();
     let zone = TimeZone::system();
     let now = zone.to_datetime(jiff::Timestamp::now());
-    let (log, link) = log_files::create_session_log(project, world.run_dir(), now)
+    let (log, link) = log_files::create_session_log(project, run, now)
         .map_err(|err| session::not_writable_error(&dir, &err))?;
     // Old logs that stay are harmless.
     let _ = log_files::prune(&dir, keep.runs.max(1));
     let message = format!("Session log: {}", config::display_name(&link));
-    let mut log = SessionLog::new(log, zone, keep.log_bytes());
-    if is_resumed {
-        world.replay(&mut |entry| log.count_previous(entry));
-    }
+    let log = SessionLog::new(log, zone, keep.log_bytes());
     Ok((Box::new(log), Event::Note { message: message.into() }))
 }

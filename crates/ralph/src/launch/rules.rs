@@ -150,5 +150,7 @@ pub(super) fn loop_rules(settings: &Settings, defaults: &Defaults) -> Rules {
         stall: StallRule::stop_after(settings.stall.iterations),
         term_pauses: defaults.term_pauses,
         max_refusals: Rules::MAX_REFUSALS,
+        check_done_ms: Some(Rules::CHECK_DONE_MS),
+        notify: false,
     }
 }

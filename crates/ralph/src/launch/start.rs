@@ -143,9 +143,7 @@ impl CheckedRun<'_> {
         };
         if self.plan.defaults.session_log {
             let (project, keep) = (self.plan.project, self.retention());
-            let is_resumed = args.resume.is_some();
-            let (log, note) =
-                reporters::session_log(project, keep, &mut session.world, is_resumed)?;
+            let (log, note) = reporters::session_log(project, keep, session.world.run_dir())?;
             reporters.push(log);
             events.push(note);
         }
@@ -159,12 +157,12 @@ fn warning(message: String) -> Event<'static> {
 
 /// Starts watching the repository. A resumed run reports the commits made in the meantime.
 fn commits_since_last_run(spec: &RunSpec, session: &mut RunSession) -> Vec<Event<'static>> {
-    let progress = spec.progress.as_ref();
-    let since = progress.map_or(LogPosition::Now, |progress| {
-        progress.head.as_deref().map_or(LogPosition::Ever, LogPosition::Commit)
+    let resumed = spec.resumed.as_ref();
+    let since = resumed.map_or(LogPosition::Now, |state| {
+        state.repository.head.as_deref().map_or(LogPosition::Ever, LogPosition::Commit)
     });
     let Some(commits) = session.world.watch_repository(since) else { return Vec::new() };
-    let committing = progress.and_then(|progress| progress.pending_commit.as_deref());
+    let committing = resumed.and_then(|state| state.resume.pending_commit.as_deref());
     resume::commits_since(commits, committing).into_iter().collect()
 }
 

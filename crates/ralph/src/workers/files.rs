@@ -2,10 +2,8 @@
 
 use super::control::SharedState;
 use super::store::{StoredState, Worker};
-use ralph_events::event::{Event, Stamp};
-use ralph_events::run_state::RunState;
-use ralph_report::Reporter;
 use ralph_report::worker_lines::{WorkerState, WorkerStatus, WorkerTracker};
+use ralph_report::{Problem, Recorded, Reporter};
 
 #[derive(Debug)]
 pub struct WorkerFiles {
@@ -13,8 +11,7 @@ pub struct WorkerFiles {
     tracker: WorkerTracker,
     saved: WorkerState,
     lines: Vec<String>,
-    warning: Option<String>,
-    failure: Option<String>,
+    problem: Option<Problem>,
     has_warned: bool,
     shared_state: SharedState,
     /// The directory's identity at the start.
@@ -31,8 +28,7 @@ impl WorkerFiles {
             tracker,
             saved,
             lines: Vec::new(),
-            warning: None,
-            failure: None,
+            problem: None,
             has_warned: false,
         }
     }
@@ -69,7 +65,7 @@ impl WorkerFiles {
 }
 
 impl Reporter for WorkerFiles {
-    fn event(&mut self, at: Stamp, event: &Event<'_>, run: &RunState) {
+    fn event(&mut self, Recorded { at, event, run, .. }: Recorded<'_>) {
         self.lines.extend(self.tracker.apply(at, event, run).log_lines);
     }
 
@@ -80,7 +76,7 @@ impl Reporter for WorkerFiles {
             if !std::mem::replace(&mut self.has_warned, true) {
                 let message =
                     format!("the worker's state cannot be kept in {path}: it was removed");
-                self.warning = Some(message);
+                self.problem = Some(Problem::Warning(message));
             }
             return;
         }
@@ -89,14 +85,14 @@ impl Reporter for WorkerFiles {
         self.worker.release();
         let is_saved = self.save().is_ok() && self.tracker.state.status.has_ended();
         if !is_saved && !std::mem::replace(&mut self.has_warned, true) {
-            self.failure = Some(format!(
+            self.problem = Some(Problem::Failure(format!(
                 "cannot write the worker's state in {path}: {err}; free space or permissions are needed to go on"
-            ));
+            )));
         }
     }
 
-    fn take_failure(&mut self) -> Option<String> {
-        self.failure.take()
+    fn take_problem(&mut self) -> Option<Problem> {
+        self.problem.take()
     }
 
     fn finish(&mut self) {
@@ -104,9 +100,5 @@ impl Reporter for WorkerFiles {
         if self.worker.directory() == self.directory_id {
             self.worker.release();
         }
-    }
-
-    fn take_warning(&mut self) -> Option<String> {
-        self.warning.take()
     }
 }

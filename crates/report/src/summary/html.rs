@@ -8,7 +8,8 @@ use super::iteration::{self, IterationDetail};
 use super::overview::{TextPart, summary_rows, text_parts};
 use super::sections::{Section, SectionKind, sections};
 use super::words::sanitize;
-use super::{GuardrailSummary, IterationSummary, Summary};
+use super::{IterationSummary, Summary};
+use ralph_events::run_state::GuardrailResult;
 use ralph_events::text;
 
 const MAX_BARS: usize = 300;
@@ -35,7 +36,7 @@ tr:first-child,td:nth-child(5){display:none}td{border:0;padding:.15rem .3rem}td:
 
 pub fn render(facts: &Summary, zone: &TimeZone) -> String {
     let mut out = String::new();
-    let title = format!("Run {}", facts.run);
+    let title = format!("Run {}", facts.info.run);
     let _ = write!(
         out,
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
@@ -83,13 +84,13 @@ fn chart(iterations: &[IterationSummary], out: &mut String) {
     let rows = [
         (
             "time at work",
-            (|it| it.duration_ms.saturating_sub(it.waited_ms) as f64)
+            (|it| it.record.duration_ms.saturating_sub(it.record.waited_ms) as f64)
                 as fn(&IterationSummary) -> f64,
             (|ms| text::format_duration(ms as u64)) as fn(f64) -> String,
         ),
         (
             "cost",
-            |it| it.estimated_cost_usd.or(it.usage.cost_usd).unwrap_or(0.0),
+            |it| it.estimated_cost_usd.or(it.record.usage.cost_usd).unwrap_or(0.0),
             text::format_dollars,
         ),
     ];
@@ -120,13 +121,13 @@ fn chart(iterations: &[IterationSummary], out: &mut String) {
                 [one] => {
                     format!(
                         "iteration {}: {}, {}",
-                        one.number,
+                        one.record.number,
                         word(value),
                         iteration::state_label(one)
                     )
                 }
                 [first, .., last] => {
-                    let (first, last) = (first.number, last.number);
+                    let (first, last) = (first.record.number, last.record.number);
                     format!("iterations {first} to {last}: at most {}", word(value))
                 }
                 [] => continue,
@@ -146,7 +147,7 @@ fn chart(iterations: &[IterationSummary], out: &mut String) {
 }
 
 fn is_bad(iteration: &IterationSummary) -> bool {
-    iteration.guardrails.iter().any(GuardrailSummary::failed)
+    iteration.record.guardrails.iter().any(GuardrailResult::has_failed)
 }
 
 fn table(iterations: &[IterationSummary], out: &mut String) {
@@ -171,17 +172,17 @@ fn row(iteration: &IterationSummary, out: &mut String) {
     let _ = write!(
         out,
         "<tr><td class=\"n\">{}<td>{}{tries}<td class=\"n\">{}<td class=\"n\">{}<td class=\"n\">{}<td>",
-        iteration.number,
+        iteration.record.number,
         iteration::state_label(iteration),
-        text::format_duration(iteration.duration_ms),
+        text::format_duration(iteration.record.duration_ms),
         iteration::cost(iteration),
-        iteration.tools
+        iteration.record.tools
     );
-    let passed = iteration.guardrails.iter().filter(|check| check.passed).count();
+    let passed = iteration.record.guardrails.iter().filter(|check| check.passed).count();
     if passed > 0 {
         let _ = write!(out, "<div>{passed} passed</div>");
     }
-    for check in iteration.guardrails.iter().filter(|check| !check.passed) {
+    for check in iteration.record.guardrails.iter().filter(|check| !check.passed) {
         let (class, word) = if check.cut_off { ("dim", "interrupted") } else { ("bad", "failed") };
         let command = escape(&check.command);
         let _ = write!(out, "<div class=\"{class}\"><code>{command}</code> {word}</div>");

@@ -3,34 +3,35 @@
 use jiff::tz::TimeZone;
 
 use super::words::{MAX_FAILURES, format_time, short_commit_id};
-use super::{CommitRangeCounts, RunActivity, ScmTaskSummary, Summary};
+use super::{CommitRangeCounts, RunActivity, Summary};
 use crate::run_table::outcome_label;
 use crate::terminal::RunEnding;
 use ralph_events::event::{Class, Outcome};
 use ralph_events::journal;
+use ralph_events::run_state::ScmTaskState;
 use ralph_events::text;
 
 pub(super) fn summary_rows(facts: &Summary, zone: &TimeZone) -> Vec<(&'static str, String)> {
-    let mut items = vec![("Asked", facts.asked.clone()), ("Outcome", outcome(facts, zone))];
+    let mut items = vec![("Asked", facts.info.prompt.clone()), ("Outcome", outcome(facts, zone))];
     if is_readable(facts) {
         let took = text::format_duration(facts.duration_ms);
-        if !facts.command.is_empty() {
+        if !facts.info.command.is_empty() {
             items.extend([
-                ("Command", format!("ralph {} with {}", facts.command, facts.agent)),
-                ("Directory", facts.directory.clone()),
+                ("Command", format!("ralph {} with {}", facts.info.command, facts.info.agent)),
+                ("Directory", facts.info.directory.clone()),
             ]);
         }
-        items.extend(facts.branch.as_ref().map(|first| match &facts.last_branch {
+        items.extend(facts.info.branch.as_ref().map(|first| match &facts.info.last_branch {
             Some(last) => ("Branch", format!("{last} (it began on {first})")),
             None => ("Branch", first.clone()),
         }));
-        let ended = facts.ended_ms.filter(|_| facts.outcome.is_some());
+        let ended = facts.ended_ms.filter(|_| facts.end.outcome.is_some());
         items.push(("Started", started(facts, zone)));
         items.extend(ended.map(|ms| ("Ended", format_time(ms, zone))));
-        let name = if facts.doing.is_some() { "So far" } else { "Took" };
+        let name = if facts.activity.is_some() { "So far" } else { "Took" };
         items
             .extend([(name, format!("{took}, {}", iterations(facts))), ("Used", cost_line(facts))]);
-        items.extend(facts.last_words.clone().map(|words| ("Stderr", words)));
+        items.extend(facts.end.last_words.clone().map(|words| ("Stderr", words)));
         items.extend(committed(facts).map(|commits| ("Commits", commits)));
         items.extend(facts.scm.iter().take(MAX_FAILURES).map(|task| ("SCM", scm_task(task))));
     }
@@ -61,23 +62,24 @@ pub(super) fn text_parts<'a>(name: &str, value: &'a str) -> Vec<TextPart<'a>> {
 }
 
 fn next_step(facts: &Summary, zone: &TimeZone) -> Option<String> {
-    let limit_ends = facts.limit_ends_ms.map(|ms| format_time(ms, zone));
-    if facts.outcome.is_none() && facts.doing.is_none() && is_readable(facts) {
+    let limit_ends = facts.end.limit_ends_ms.map(|ms| format_time(ms, zone));
+    if facts.end.outcome.is_none() && facts.activity.is_none() && is_readable(facts) {
         let limit = limit_ends.map(|time| format!("the limit ends at {time}; "));
         return Some(
-            limit.unwrap_or_default() + &format!("`ralph resume {}` goes on with it", facts.run),
+            limit.unwrap_or_default()
+                + &format!("`ralph resume {}` goes on with it", facts.info.run),
         );
     }
     let last = facts.iterations.last();
-    let outcome = facts.outcome?;
+    let outcome = facts.end.outcome?;
     let ending = RunEnding {
-        run: &facts.run,
+        run: &facts.info.run,
         outcome,
-        budget_used_up: facts.budget_used_up,
-        iterations: last.map_or(0, |last| last.number),
-        max_iterations: facts.max_iterations,
-        cut_off: last.is_some_and(|last| last.cut_off || !last.ended),
-        scm_done: last.map_or(&[], |last| &last.scm_done),
+        budget_used_up: facts.end.budget_used_up,
+        iterations: last.map_or(0, |last| last.record.number),
+        max_iterations: facts.info.max_iterations,
+        cut_off: last.is_some_and(|last| last.record.cut_off || !last.record.ended),
+        scm_done: last.map_or(&[], |last| &last.record.scm_done),
         limit_ends: limit_ends.as_deref(),
     };
     ending.next_step()
@@ -85,9 +87,9 @@ fn next_step(facts: &Summary, zone: &TimeZone) -> Option<String> {
 
 /// The outcome with its exit code, or the current state.
 fn outcome(facts: &Summary, zone: &TimeZone) -> String {
-    if let Some(outcome) = facts.outcome {
+    if let Some(outcome) = facts.end.outcome {
         let words = end_message(facts, outcome);
-        return match facts.exit_code {
+        return match facts.end.exit_code {
             Some(code) => format!("{words} (exit code {code})"),
             None => words,
         };
@@ -97,15 +99,16 @@ fn outcome(facts: &Summary, zone: &TimeZone) -> String {
     }
     let open = facts.iterations.last().map(|last| match facts.open_iteration() {
         Some(number) => format!(", in iteration {number}"),
-        None => format!(", after iteration {}", last.number),
+        None => format!(", after iteration {}", last.record.number),
     });
     let open = open.unwrap_or_default();
-    match facts.doing {
+    match facts.activity {
         Some(RunActivity::Working) => {
             let since = started(facts, zone);
-            match facts.iterations.last().filter(|last| !last.ended) {
+            match facts.iterations.last().filter(|last| !last.record.ended) {
                 Some(last) => {
-                    let (number, took) = (last.number, text::format_duration(last.duration_ms));
+                    let (number, took) =
+                        (last.record.number, text::format_duration(last.record.duration_ms));
                     format!("running since {since}, iteration {number} for {took}")
                 }
                 None => format!("running since {since}{open}"),
@@ -126,18 +129,18 @@ fn outcome(facts: &Summary, zone: &TimeZone) -> String {
 
 /// The end in ralph's words: text of an agent or the system is no outcome.
 fn end_message(facts: &Summary, outcome: Outcome) -> String {
-    let message = facts.message.as_str();
-    let last = facts.iterations.last().and_then(|last| last.class);
+    let message = facts.end.message.as_str();
+    let last = facts.iterations.last().and_then(|last| last.record.class);
     let what = match (outcome, last) {
         _ if message.is_empty() => return outcome_label(outcome).to_owned(),
         (Outcome::AgentFailed, Some(Class::RateLimited | Class::Overloaded)) => {
             "stopped by a limit of the agent's"
         }
         (Outcome::CredentialsRefused, _) => "the agent's credentials were refused",
-        (Outcome::PromptLost, _) => "failed before the agent was asked",
-        (Outcome::Broken, _) => "ralph could not go on",
+        (Outcome::PromptMissing, _) => "failed before the agent was asked",
+        (Outcome::InternalError, _) => "ralph could not go on",
         (Outcome::Interrupted, _) => {
-            let by = facts.stopped_by.as_ref().map(|signal| format!(" by {signal}"));
+            let by = facts.end.stopped_by.as_ref().map(|signal| format!(" by {signal}"));
             return format!("{message}{}", by.unwrap_or_default());
         }
         _ => return message.to_owned(),
@@ -155,7 +158,7 @@ fn started(facts: &Summary, zone: &TimeZone) -> String {
 
 fn iterations(facts: &Summary) -> String {
     let done = facts.iterations.len();
-    match (facts.max_iterations, done) {
+    match (facts.info.max_iterations, done) {
         (0, 1) => "1 iteration".to_owned(),
         (0, _) => format!("{done} iterations"),
         // The limit may have been lowered.
@@ -193,16 +196,16 @@ fn committed(facts: &Summary) -> Option<String> {
         return Some(format!("{count}, in a repository that is gone"));
     }
     let Some((from, to)) = facts.commit_range() else { return Some(count.to_string()) };
-    let no_branch = facts.commits().any(|commit| commit.no_branch && commit.id == to);
+    let no_branch = facts.commits().any(|commit| commit.is_detached && commit.id == to);
     let keep = format!(", on no branch (`git branch NAME {}` keeps them)", short_commit_id(to));
-    let is_gone = facts.commits().any(|commit| commit.gone && commit.id == to);
+    let is_gone = facts.commits().any(|commit| commit.is_unreachable && commit.id == to);
     let keep = match (no_branch, is_gone) {
         (true, _) => keep.as_str(),
         (false, true) => ", on no branch any more",
         (false, false) => "",
     };
     let log = format!("git log {}..{}{keep}", short_commit_id(from), short_commit_id(to));
-    let Some(CommitRangeCounts { commits, own }) = facts.shown else {
+    let Some(CommitRangeCounts { commits, own }) = facts.range_counts else {
         return Some(format!("{count}: {log}"));
     };
     // The named range is what the command shows.
@@ -218,21 +221,21 @@ fn committed(facts: &Summary) -> Option<String> {
     Some(format!("{commits}: {log}{others}{elsewhere}"))
 }
 
-fn scm_task(task: &ScmTaskSummary) -> String {
-    let ScmTaskSummary { task, iterations, why, made_good } = task;
+fn scm_task(task: &ScmTaskState) -> String {
+    let ScmTaskState { task, failed_in: iterations, reason, recovered } = task;
     let count = iterations.len();
     let s = if count == 1 { "" } else { "s" };
     let last = iterations.last().copied().unwrap_or_default();
-    let since = match made_good {
+    let since = match recovered {
         true => format!("; it was done after iteration {last}"),
         false => ", and was not done since".to_owned(),
     };
-    format!("{task} failed in {count} iteration{s}, the last time in {last}: {why}{since}")
+    format!("{task} failed in {count} iteration{s}, the last time in {last}: {reason}{since}")
 }
 
 fn unsent_notification_note(facts: &Summary) -> Option<String> {
-    let run = &facts.run;
-    facts.untold.then(|| {
+    let run = &facts.info.run;
+    facts.end.notify_pending.then(|| {
         format!(
             "notify.command was not told of the end, for ralph was killed; `ralph resume {run}` tells it"
         )

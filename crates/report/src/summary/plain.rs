@@ -19,7 +19,7 @@ pub enum TextFormat {
 
 pub fn render(facts: &Summary, zone: &TimeZone, form: TextFormat) -> String {
     let mut page = TextPage { out: String::new(), form };
-    page.title(&format!("Run {}", facts.run));
+    page.title(&format!("Run {}", facts.info.run));
     for (name, value) in summary_rows(facts, zone) {
         page.item(name, &value);
     }
@@ -109,9 +109,9 @@ impl TextPage {
         let (state, tries) =
             (iteration::state_label(iteration), iteration::attempts_text(iteration));
         let (cost, time) =
-            (iteration::cost(iteration), text::format_duration(iteration.duration_ms));
+            (iteration::cost(iteration), text::format_duration(iteration.record.duration_ms));
         let (number, tools, details) =
-            (iteration.number, iteration.tools, iteration::details(iteration));
+            (iteration.record.number, iteration.record.tools, iteration::details(iteration));
         if self.form == TextFormat::Markdown {
             let details = details.iter().map(|detail| match detail {
                 IterationDetail::Commit(text)

@@ -3,10 +3,11 @@
 use jiff::tz::TimeZone;
 
 use super::words::{commit_line, format_time};
-use super::{CappedList, ContinuationSummary, IterationSummary, RunActivity, Summary, Wait};
+use super::{IterationSummary, RunActivity, Summary};
 use crate::run_table::continued_after_text;
 use crate::terminal::cut_short_message;
 use ralph_events::event::{Class, Outcome, WaitReason};
+use ralph_events::run_state::{Continuation, Listed, Wait};
 use ralph_events::text;
 
 const MAX_LINES: usize = 50;
@@ -30,13 +31,14 @@ pub(super) enum SectionKind {
 
 pub(super) fn sections(facts: &Summary, zone: &TimeZone) -> Vec<Section> {
     let history = "Guardrails, from the first iteration to the last".to_owned();
-    let others = format!("Committed while the run was not at work ({})", facts.others.len());
+    let others =
+        format!("Committed while the run was not at work ({})", facts.commits_by_others.len());
     let (denied, warnings) = (&facts.denied, &facts.warnings);
     let sections = [
         (SectionKind::Guardrails, history, guardrails(facts)),
         (SectionKind::Other, "Went on".to_owned(), continuation_lines(facts, zone)),
         (SectionKind::Other, total_wait(facts), rate_limit_lines(facts, zone)),
-        (SectionKind::Other, others, facts.others.iter().map(commit_line).collect()),
+        (SectionKind::Other, others, facts.commits_by_others.iter().map(commit_line).collect()),
         (SectionKind::Other, format!("Denied to the agent ({})", denied.total), list_lines(denied)),
         (SectionKind::Other, format!("Warnings ({})", warnings.total), list_lines(warnings)),
         (SectionKind::Remaining, "Left to do".to_owned(), remaining_lines(facts)),
@@ -52,17 +54,17 @@ pub(super) fn sections(facts: &Summary, zone: &TimeZone) -> Vec<Section> {
     bounded.into_iter().filter(|section| !section.lines.is_empty()).collect()
 }
 
-fn list_lines(list: &CappedList) -> Vec<String> {
+fn list_lines(list: &Listed<String>) -> Vec<String> {
     let lines = list.first.iter().map(|told| match told.times {
-        1 => told.text.clone(),
-        times => format!("{times} times: {}", told.text),
+        1 => told.item.clone(),
+        times => format!("{times} times: {}", told.item),
     });
     let more = Some(list.omitted_count()).filter(|more| *more > 0);
     lines.chain(more.map(|more| format!("and {more} more"))).collect()
 }
 
 fn continuation_lines(facts: &Summary, zone: &TimeZone) -> Vec<String> {
-    let line = |continued: &ContinuationSummary| {
+    let line = |continued: &Continuation| {
         let (time, after) =
             (format_time(continued.time_ms, zone), continued_after_text(continued.after));
         let again = continued.cut_off.map(|n| format!("; iteration {n} was begun again"));
@@ -96,7 +98,7 @@ fn rate_limit_lines(facts: &Summary, zone: &TimeZone) -> Vec<String> {
                 format!("for {} of {planned}, then it was stopped", length(from_ms, ended))
             }
             Some(ended) => format!("for {}", length(from_ms, ended)),
-            None if facts.doing == Some(RunActivity::Waiting { until_ms }) => {
+            None if facts.activity == Some(RunActivity::Waiting { until_ms }) => {
                 format!("until {}", format_time(until_ms, zone))
             }
             None => format!("for {planned}, but the run was cut off meanwhile"),
@@ -108,22 +110,23 @@ fn rate_limit_lines(facts: &Summary, zone: &TimeZone) -> Vec<String> {
 
 fn remaining_lines(facts: &Summary) -> Vec<String> {
     let mut lines = Vec::new();
-    let is_over = facts.doing.is_none() && !is_complete(facts);
+    let is_over = facts.activity.is_none() && !is_complete(facts);
     // A killed run leaves its last iteration open.
-    let cut_off = facts.iterations.last().filter(|last| last.cut_off || is_over && !last.ended);
+    let cut_off =
+        facts.iterations.last().filter(|last| last.record.cut_off || is_over && !last.record.ended);
     // The advice for a budget says it.
-    let is_told = facts.outcome == Some(Outcome::Budget);
+    let is_told = facts.end.outcome == Some(Outcome::Budget);
     let cut_off = cut_off.filter(|last| has_done_work(last) && !is_told);
-    lines.extend(cut_off.map(|last| cut_short_message(last.number, &last.scm_done)));
-    let undone = facts.scm.iter().filter(|task| !task.made_good);
-    lines.extend(undone.map(|task| format!("SCM task not done: {}: {}", task.task, task.why)));
-    let left = &facts.left;
+    lines.extend(cut_off.map(|last| cut_short_message(last.record.number, &last.record.scm_done)));
+    let undone = facts.scm.iter().filter(|task| !task.recovered);
+    lines.extend(undone.map(|task| format!("SCM task not done: {}: {}", task.task, task.reason)));
+    let left = &facts.remaining;
     if let Some((done, total)) = left.stories.filter(|(done, total)| done < total) {
         let next = left.story.as_ref().map_or(String::new(), |story| format!(", next {story}"));
         lines.push(format!("stories: {done} of {total} pass{next}"));
     }
     lines.extend(left.problems.iter().map(|problem| format!("not complete: {problem}")));
-    let told = match facts.doing {
+    let told = match facts.activity {
         Some(_) => "the agent is told",
         None => "the agent was to be told",
     };
@@ -135,21 +138,21 @@ fn remaining_lines(facts: &Summary) -> Vec<String> {
 /// Returns whether an iteration may have done anything; a refused agent has not.
 fn has_done_work(iteration: &IterationSummary) -> bool {
     let turned_away = matches!(
-        iteration.class,
+        iteration.record.class,
         Some(Class::NotStarted | Class::Credentials | Class::RateLimited | Class::Overloaded)
     );
     // A failure before the first tool means that no work was done.
-    iteration.tools > 0 || !turned_away && iteration.failure.is_none()
+    iteration.record.tools > 0 || !turned_away && iteration.record.failure.is_none()
 }
 
 fn is_complete(facts: &Summary) -> bool {
-    matches!(facts.outcome, Some(Outcome::Complete | Outcome::CompleteScmFailed))
+    matches!(facts.end.outcome, Some(Outcome::Complete | Outcome::CompleteScmFailed))
 }
 
 /// A line per guardrail with a symbol per iteration, and a legend.
 fn guardrails(facts: &Summary) -> Vec<String> {
     let mut commands: Vec<&str> = Vec::new();
-    for check in facts.iterations.iter().flat_map(|iteration| &iteration.guardrails) {
+    for check in facts.iterations.iter().flat_map(|iteration| &iteration.record.guardrails) {
         if !commands.contains(&check.command.as_str()) && commands.len() < MAX_LINES {
             commands.push(&check.command);
         }
@@ -159,7 +162,7 @@ fn guardrails(facts: &Summary) -> Vec<String> {
     }
     let line = |command: &str| {
         let sign = |iteration: &IterationSummary| {
-            let own = iteration.guardrails.iter().rfind(|check| check.command == command);
+            let own = iteration.record.guardrails.iter().rfind(|check| check.command == command);
             match own {
                 None => '.',
                 Some(check) if check.passed => '+',

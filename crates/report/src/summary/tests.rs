@@ -9,9 +9,10 @@ use serde_json::Value;
 
 use super::*;
 use ralph_events::event::{
-    self, Entry, Event, FailAction, Failure, Feedback, Purpose, Stamp, TodoItem, TodoStatus,
+    self, Class, EndCause, Entry, Event, Exit, FailAction, Failure, FailureKind, Feedback, Purpose,
+    Stamp, TodoItem, TodoStatus, WaitReason,
 };
-use ralph_events::run_state::RunState;
+use ralph_events::run_state::{Repeated, RunState};
 
 fn at(time_ms: i64, iteration: u32, event: Event<'static>) -> Entry<'static> {
     Entry { at: Stamp { time_ms, iteration, attempt: 1 }, event }
@@ -215,19 +216,16 @@ fn night() -> Summary {
 fn summary_assigns_facts_to_iterations() {
     let facts = night();
     assert_eq!(facts.iterations.len(), 3);
-    assert_eq!((facts.usage.cost_usd, facts.outcome), (Some(0.75), None));
+    assert_eq!((facts.usage.cost_usd, facts.end.outcome), (Some(0.75), None));
     assert_eq!(
         facts.denied,
-        CappedList {
-            total: 1,
-            first: vec![CountedText { text: "Bash: rm -rf /".to_owned(), times: 1 }]
-        }
+        Listed { total: 1, first: vec![Repeated { item: "Bash: rm -rf /".to_owned(), times: 1 }] }
     );
     let commits = |nth: usize| facts.iterations[nth].commits.len();
     assert_eq!((commits(0), commits(1), commits(2)), (1, 1, 0));
-    assert_eq!(facts.iterations[2].duration_ms, 9_000, "until the last thing that is known");
+    assert_eq!(facts.iterations[2].record.duration_ms, 9_000, "until the last thing that is known");
     assert_eq!(
-        (facts.left.plan.as_slice(), facts.left.feedback.len()),
+        (facts.remaining.plan.as_slice(), facts.remaining.feedback.len()),
         (&["print".to_owned()][..], 0)
     );
     assert_eq!(facts.waits.len(), 1);
@@ -240,7 +238,7 @@ fn summary_lists_warnings_before_work_last() {
         vec![(1, 0, warning("settings")), (1, 1, iteration_started()), (1, 1, warning("work"))],
         None,
     );
-    let words: Vec<&str> = facts.warnings.first.iter().map(|told| told.text.as_str()).collect();
+    let words: Vec<&str> = facts.warnings.first.iter().map(|told| told.item.as_str()).collect();
     assert_eq!(words, ["work", "settings"]);
 }
 
@@ -249,7 +247,7 @@ fn summary_of_complete_run_has_nothing_left() {
     let items = vec![TodoItem { text: "tick me".into(), status: TodoStatus::Pending }];
     let facts =
         read(vec![(1, 1, Event::Todo { items }), (2, 1, run_ended(Outcome::Complete, 1))], None);
-    assert_eq!(facts.left, RemainingWork::default());
+    assert_eq!(facts.remaining, RemainingWork::default());
 }
 
 #[test]

@@ -13,7 +13,7 @@ pub(super) fn format_time(ms: i64, zone: &TimeZone) -> String {
 }
 
 pub(super) fn commit_line(commit: &CommitSummary) -> String {
-    let gone = if commit.gone { " (on no branch any more)" } else { "" };
+    let gone = if commit.is_unreachable { " (on no branch any more)" } else { "" };
     format!("{} {}{gone}", short_commit_id(&commit.id), commit.subject)
 }
 

@@ -43,7 +43,7 @@ impl TerminalReporter {
                 pen.text(mark).text(" ").start_style(TextRole::Faint).untrusted(text);
                 pen.plain().end();
             }
-            Event::LeftOut { events, bytes } => {
+            Event::OutputOmitted { events, bytes } => {
                 let words = format!(
                     "{}B of the agent's output ({events} event{}) left out: more than the journal has \
                      room for (runs.maxJournalMegabytes)",

@@ -33,7 +33,6 @@ pub(super) struct FilterBacklog {
     events: VecDeque<HeldEvent>,
     bytes: usize,
     dropped_events: u64,
-    expected: Option<Stamp>,
     /// The end of the filter's output, and the total size.
     printed: Vec<u8>,
     printed_bytes: usize,
@@ -48,12 +47,7 @@ struct HeldEvent {
 }
 
 impl FilterBacklog {
-    pub(super) fn expect_event(&mut self, at: Stamp) {
-        self.expected = Some(at);
-    }
-
-    pub(super) fn hold_line(&mut self, line: &[u8]) {
-        let Some(at) = self.expected.take() else { return };
+    pub(super) fn hold(&mut self, at: Stamp, line: &[u8]) {
         self.bytes += line.len();
         let (line, printed_bytes) = (line.to_vec(), self.printed_bytes);
         self.events.push_back(HeldEvent { at, line, printed_bytes });
@@ -237,8 +231,7 @@ mod tests {
             let at = Stamp { time_ms: *time_ms, iteration: 1, attempt: 1 };
             match what {
                 Ok(given) => {
-                    held.expect_event(at);
-                    held.hold_line(&serde_json::to_vec(&Entry { at, event: text(given) }).unwrap());
+                    held.hold(at, &serde_json::to_vec(&Entry { at, event: text(given) }).unwrap());
                 }
                 Err(printed) => held.record_output(*time_ms, printed.as_bytes()),
             }

@@ -69,10 +69,13 @@ impl TerminalReporter {
                     }
                 }
             }
-            Event::NetworkRefused { host, port, why, allow } => {
+            Event::NetworkRefused { host, port, reason, allow } => {
                 let mut pen = self.line(at, Paragraph::Run);
                 pen.mark(marks.denied, TextRole::Caution, "Refused");
-                pen.text(": ").untrusted(host).text(&format!(":{port}, because ")).untrusted(why);
+                pen.text(": ")
+                    .untrusted(host)
+                    .text(&format!(":{port}, because "))
+                    .untrusted(reason);
                 pen.text("; to allow it: \"allowedDomains\": [\"")
                     .untrusted(allow)
                     .text("\"]")
@@ -141,7 +144,7 @@ impl TerminalReporter {
                 pen.mark(marks.denied, TextRole::Bad, "Not complete");
                 pen.text(": ").untrusted(reason).end();
             }
-            Event::Stalling { reason, iterations, limit } => {
+            Event::StallWarning { reason, iterations, limit } => {
                 let message = stall_warning(*reason, *iterations, *limit);
                 self.warn(at, &message);
             }

@@ -33,7 +33,7 @@ fn render(style: Style, events: &[Event<'_>]) -> (String, String) {
 
 fn show(human: &mut TerminalReporter, run: &mut RunState, at: Stamp, event: &Event<'_>) {
     run.apply_event(at, event);
-    human.event(at, event, run);
+    human.event(Recorded { at, event, line: b"", run });
 }
 
 fn out(style: Style, events: &[Event<'_>]) -> String {
@@ -290,7 +290,12 @@ fn agent_output_contains_no_terminal_controls() {
             guardrails: false,
             limits: vec![evil.to_owned()],
         },
-        Event::NetworkRefused { host: evil.into(), port: 1, why: evil.into(), allow: evil.into() },
+        Event::NetworkRefused {
+            host: evil.into(),
+            port: 1,
+            reason: evil.into(),
+            allow: evil.into(),
+        },
         Event::CompletionChecked { complete: true, found: Some(evil.into()), scm_failed: false },
         Event::GuardrailStarted { index: 0, command: evil.into() },
         Event::ScmStarted { task: evil.into(), argv: vec![evil.to_owned()] },
@@ -315,7 +320,7 @@ fn agent_output_contains_no_terminal_controls() {
             branch: None,
             last_failure: None,
             used_up: None,
-            outcome: Outcome::Broken,
+            outcome: Outcome::InternalError,
             exit_code: 1,
             message: evil.into(),
             iterations: 1,
@@ -421,8 +426,8 @@ fn every_run_end_shows_next_step() {
         Outcome::Stalled,
         Outcome::AgentFailed,
         Outcome::CredentialsRefused,
-        Outcome::PromptLost,
-        Outcome::Broken,
+        Outcome::PromptMissing,
+        Outcome::InternalError,
     ] {
         let shown = out(Style::default(), &[run_ended(outcome, "why", false)]);
         let (first, next) = shown.split_once('\n').unwrap();
@@ -461,7 +466,7 @@ fn status_line_stays_below_text_and_is_removed() {
             "\r\x1b[1A\x1b[JHello\niteration 1/3 | 0s | working\r",
         ]
     );
-    human.tick(START + 1200);
+    human.redraw(Redraw::Tick { now_ms: START + 1200 });
     assert_eq!(sink.take(), ["\r\x1b[1A\x1b[JHello\niteration 1/3 | 1s | working\r"]);
     drop(human);
     assert_eq!(sink.take(), ["\r\x1b[1A\x1b[JHello\n"]);

@@ -82,7 +82,7 @@ pub(super) fn describe_cause(cause: EndCause) -> &'static str {
         EndCause::Budget => "Ended: the run's budget",
         EndCause::IterationBudget => "Ended: the iteration's budget",
         EndCause::Interrupt => "Ended: a stop was asked for",
-        EndCause::Broken => "Ended: the run's journal cannot be written any more",
+        EndCause::InternalError => "Ended: the run's journal cannot be written any more",
     }
 }
 
@@ -96,8 +96,8 @@ pub(super) fn describe_outcome(outcome: Outcome) -> &'static str {
         Outcome::Stalled => "Run stopped, nothing changed in the repository any more",
         Outcome::AgentFailed => "Run failed, the agent kept failing",
         Outcome::CredentialsRefused => "Run failed, the agent's credentials were refused",
-        Outcome::PromptLost => "Run failed before the agent was asked",
-        Outcome::Broken => "Run failed, ralph could not go on",
+        Outcome::PromptMissing => "Run failed before the agent was asked",
+        Outcome::InternalError => "Run failed, ralph could not go on",
     }
 }
 
@@ -177,7 +177,7 @@ pub fn next_step(outcome: Outcome, run: &str) -> Option<String> {
         Outcome::CredentialsRefused => {
             format!("sign in with the agent's own program, then {resume}")
         }
-        Outcome::PromptLost => format!("put back what is missing, then {resume}"),
-        Outcome::Broken => format!("see the message above, then {resume}"),
+        Outcome::PromptMissing => format!("put back what is missing, then {resume}"),
+        Outcome::InternalError => format!("see the message above, then {resume}"),
     })
 }

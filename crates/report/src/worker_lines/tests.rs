@@ -304,7 +304,7 @@ fn run_outcome_decides_worker_status() {
         (None, Outcome::Complete, WorkerStatus::Stopped, "done pattern matched, stopping loop"),
         (Some(killed()), Outcome::Interrupted, WorkerStatus::Stopped, "killed"),
         (Some(hung_up()), Outcome::Interrupted, WorkerStatus::Paused, "the message"),
-        (None, Outcome::PromptLost, WorkerStatus::Failed, "the message"),
+        (None, Outcome::PromptMissing, WorkerStatus::Failed, "the message"),
         (None, Outcome::Budget, WorkerStatus::Stopped, "the message"),
     ] {
         let mut follower = follower();

@@ -1,6 +1,6 @@
 //! Dropping and emptying databases, by SQL and by tools.
 
-use super::{CommandInvocation, Hit};
+use super::{CommandInvocation, Hit, Hits, rules_of};
 use crate::Family::Databases;
 use crate::Tier;
 use crate::data::DATA;
@@ -17,16 +17,16 @@ fn inner_program<'a>(command: &CommandInvocation<'a>) -> Option<(&'a str, Vec<Ar
     let mut words = words.skip_while(|arg| arg.text.starts_with('-') || arg.text == "run");
     let name = words.next().map(|arg| arg.text.as_str())?;
     let name = name.split_once('@').map_or(name, |(name, _)| name);
-    let known = DATA.commands.databases.iter().any(|rule| rule.programs.contains(&name));
+    let known = rules_of(Databases).any(|rule| rule.programs().any(|program| program == name));
     known.then(|| (name, words.cloned().collect()))
 }
 
-pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
+pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
     if command.is(RUNNERS)
         && let Some((name, args)) = inner_program(command)
     {
         let inner = CommandInvocation { name, args: &args, context: command.context };
-        hits.extend(DATA.commands.databases.iter().filter_map(|rule| rule.check(&inner)));
+        hits.extend(rules_of(Databases).filter_map(|rule| rule.check(&inner)));
     }
     if command.is(&["redis-cli", "valkey-cli", "keydb-cli"])
         && command.operands().is_empty()
@@ -36,7 +36,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
         let mut empties = first_words
             .filter(|word| ["flushall", "flushdb"].iter().any(|it| word.eq_ignore_ascii_case(it)));
         if empties.next().is_some() {
-            hits.push(Hit::deny(Databases, "it empties the store", USE_TEST_DATABASE));
+            hits.deny(Databases, "it empties the store", USE_TEST_DATABASE);
         }
     }
     if command.is(&["mongosh", "mongo"]) {
@@ -46,7 +46,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
                 .any(|call| text.replace(' ', "").contains(call))
         };
         if statements_text(command, &["--eval"]).iter().any(|arg| destroys(&arg.text)) {
-            hits.push(Hit::deny(Databases, "it drops or empties a collection", USE_TEST_DATABASE));
+            hits.deny(Databases, "it drops or empties a collection", USE_TEST_DATABASE);
         }
         return;
     }

@@ -1,11 +1,11 @@
 //! Files, disks, resources, and the arguments that programs write to.
 
 use super::places::DeleteScope;
-use super::{CommandInvocation, Hit};
+use super::{CommandInvocation, Hit, Hits};
 use crate::Family::{Files, Obfuscation, Privilege, Resources, Secrets};
 use crate::value::Argument;
 
-pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
+pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
     match command.name {
         "rm" | "grm" | "del" | "rd" | "srm" | "wipe" | "shred" | "gshred" | "rimraf"
         | "del-cli" | "remove-item" => {
@@ -17,11 +17,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
         "dd" | "dcfldd" | "ddrescue" => check_raw_device(command, hits),
         "yes" | "cat" | "head" | "fallocate" | "truncate" => check_size(command, hits),
         "robocopy" if command.args.iter().any(|arg| arg.text.eq_ignore_ascii_case("/mir")) => {
-            hits.push(Hit::deny(
-                Files,
-                "it mirrors, and so deletes what is not in the source",
-                "copy",
-            ));
+            hits.deny(Files, "it mirrors, and so deletes what is not in the source", "copy");
         }
         _ => {}
     }
@@ -46,13 +42,13 @@ fn restricts_to_owner(command: &CommandInvocation<'_>) -> bool {
         })
 }
 
-fn check_remove(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
+fn check_remove(command: &CommandInvocation<'_>, hits: &mut Hits) {
     if command.args.iter().any(|arg| arg.text == "--no-preserve-root") {
-        hits.push(Hit::deny(
+        hits.deny(
             Files,
             "--no-preserve-root has no use but to delete everything",
             "name a path inside the project in plain words",
-        ));
+        );
     }
     let recursive_tools = ["srm", "wipe", "rd", "rimraf", "del-cli"];
     let recursive = command.has(&["-r", "-R", "--recursive"]) || command.is(&recursive_tools);
@@ -62,11 +58,7 @@ fn check_remove(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
         if recursive || (has_unknown_args && is_severe(command.context.delete_scope(operand))) {
             hits.extend(command.context.check_delete(operand));
         } else if operand.text.ends_with(".lock") && operand.text.contains(".git/") {
-            hits.push(Hit::warn(
-                Files,
-                "a lock of git's is taken away",
-                "make sure that no git is running",
-            ));
+            hits.warn(Files, "a lock of git's is taken away", "make sure that no git is running");
         } else if let Some(hit) = command.context.check_bulk_delete(operand) {
             hits.push(hit);
         } else if let Some(hit) = command.context.check_write(operand) {
@@ -87,7 +79,7 @@ fn is_severe(scope: DeleteScope) -> bool {
 }
 
 /// Judges a move like a deletion of the source.
-fn check_move(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
+fn check_move(command: &CommandInvocation<'_>, hits: &mut Hits) {
     let mut operands = command.operands();
     if command.values(&["-t", "--target-directory"]).is_empty() {
         operands.pop();
@@ -105,7 +97,7 @@ fn check_move(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
 }
 
 /// Judges copies of system programs, which would escape the rules for their names.
-fn check_rename(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
+fn check_rename(command: &CommandInvocation<'_>, hits: &mut Hits) {
     let operands = command.operands();
     let [source, target] = operands.as_slice() else { return };
     let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
@@ -117,15 +109,15 @@ fn check_rename(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
         && to != from
         && !to.starts_with('.')
     {
-        hits.push(Hit::deny(
+        hits.deny(
             Obfuscation,
             "a program of the system is given another name",
             "call it by its own name",
-        ));
+        );
     }
 }
 
-fn check_mirror(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
+fn check_mirror(command: &CommandInvocation<'_>, hits: &mut Hits) {
     if command.args.iter().any(|arg| arg.text.starts_with("--del"))
         && let Some(target) = command.operands().last()
         && !target.text.contains(':')
@@ -139,7 +131,7 @@ fn check_mirror(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     }
 }
 
-fn check_ownership(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
+fn check_ownership(command: &CommandInvocation<'_>, hits: &mut Hits) {
     let operands = command.operands();
     let Some((mode, paths)) = operands.split_first() else { return };
     if command.name == "chmod" {
@@ -153,37 +145,37 @@ fn check_ownership(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
                     .is_some_and(|(who, change)| change.contains('s') && !who.contains('o'))
             });
         if special || symbolic {
-            hits.push(Hit::deny(
+            hits.deny(
                 Privilege,
                 "a set-user-ID program runs with its owner's rights, whoever starts it",
                 "run the program with the rights that it needs, once",
-            ));
+            );
         } else if mode == "777" || mode == "0777" || mode == "a+rwx" || mode == "666" {
-            hits.push(Hit::warn(
+            hits.warn(
                 Privilege,
                 "everybody on this machine may then write it",
                 "give the rights to those who need them, such as u+x",
-            ));
+            );
         }
     }
     let recursive = command.has(&["-R", "--recursive"]);
     if recursive && command.name == "chmod" && locks_out_owner(&mode.text, command) {
-        hits.push(Hit::deny(
+        hits.deny(
             Files,
             "nobody may read or enter what is there any more, you neither",
             "name the files, and the rights that they should have",
-        ));
+        );
     }
     for path in paths {
         let scope = command.context.delete_scope(path);
         if recursive
             && !matches!(scope, DeleteScope::Inside | DeleteScope::Project | DeleteScope::New)
         {
-            hits.push(Hit::deny(
+            hits.deny(
                 Files,
                 "it changes rights or owners recursively outside of the project, or where cannot be told",
                 "name a path inside the project in plain words",
-            ));
+            );
         }
     }
 }
@@ -213,7 +205,7 @@ fn locks_out_owner(mode: &str, command: &CommandInvocation<'_>) -> bool {
     })
 }
 
-fn check_raw_device(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
+fn check_raw_device(command: &CommandInvocation<'_>, hits: &mut Hits) {
     let value = |key: &str| {
         command.args.iter().find_map(|arg| {
             arg.text.strip_prefix(key).map(|text| Argument { text: text.to_owned(), ..arg.clone() })
@@ -228,16 +220,12 @@ fn check_raw_device(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
         let endless = ["/dev/zero", "/dev/urandom", "/dev/random"].contains(&input.text.as_str());
         let is_discarded = output.as_ref().is_none_or(|output| output.text == "/dev/null");
         if endless && !is_discarded && value("count=").is_none() {
-            hits.push(Hit::deny(
-                Resources,
-                "it writes without end until the disk is full",
-                "give it a count",
-            ));
+            hits.deny(Resources, "it writes without end until the disk is full", "give it a count");
         }
     }
 }
 
-fn check_size(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
+fn check_size(command: &CommandInvocation<'_>, hits: &mut Hits) {
     let sizes = match command.name {
         "head" => command.values(&["-c", "--bytes"]),
         "fallocate" => command.values(&["-l", "--length"]),
@@ -256,11 +244,11 @@ fn check_size(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
             _ => 1,
         };
         if digits.parse::<u64>().is_ok_and(|n| n.saturating_mul(scale) >= 20 << 30) {
-            hits.push(Hit::deny(
+            hits.deny(
                 Resources,
                 "it makes a file that may fill the disk",
                 "use a size that the task needs",
-            ));
+            );
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Destructive git: losing commits or uncommitted work, rewriting shared history.
 
 use super::places::DeleteScope;
-use super::{CommandInvocation, Hit};
+use super::{CommandInvocation, Hits};
 use crate::Family::{Environment, Exfiltration, Git, Persistence};
 use crate::data::DATA;
 use crate::value::Argument;
@@ -10,7 +10,7 @@ const COMMIT: &str =
     "commit or stash what is there, then go back with `git revert` or `git restore FILE`";
 const PUSH_WITHOUT_FORCE: &str = "push without force to a branch of your own";
 
-pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
+pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
     if command.name != "git" {
         return;
     }
@@ -19,40 +19,40 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
         let lower = setting.text.to_ascii_lowercase();
         let key = lower.split('=').next().unwrap_or_default();
         if pushes && key.starts_with("remote.") && key.ends_with("url") {
-            hits.push(Hit::deny(
+            hits.deny(
                 Exfiltration,
                 "the project is pushed to an address that is none of its remotes",
                 "push to the remotes that are there",
-            ));
+            );
         }
         if lower.split_once('=').is_some_and(|(key, value)| skips_certificate_check(key, value)) {
             hits.push(super::network::unverified_tls_hit());
         }
         if lower == "protocol.ext.allow=always" {
-            hits.push(Hit::deny(
+            hits.deny(
                 Environment,
                 "the setting makes git run another program",
                 "run that program yourself",
-            ));
+            );
         }
         if let Some((key, value)) = setting.text.split_once('=')
             && key.eq_ignore_ascii_case("core.hooksPath")
             && ["", "/dev/null"].contains(&value)
         {
-            hits.push(Hit::deny(
+            hits.deny(
                 Git,
                 "the project's own checks are passed over",
                 "let them run, and mend what they find",
-            ));
+            );
         } else if let Some((key, _)) = setting.text.split_once('=')
             && runs_command(key)
             && !is_noninteractive_value(&setting.text)
         {
-            hits.push(Hit::deny(
+            hits.deny(
                 Environment,
                 "the setting makes git run another program",
                 "run that program yourself",
-            ));
+            );
         }
     }
     let operands = command.operands();
@@ -61,25 +61,17 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     match sub.text.as_str() {
         "push" => {
             if rest.iter().skip(1).any(|arg| arg.text.starts_with('+')) {
-                hits.push(Hit::deny(
-                    Git,
-                    "commits that others may have are overwritten",
-                    PUSH_WITHOUT_FORCE,
-                ));
+                hits.deny(Git, "commits that others may have are overwritten", PUSH_WITHOUT_FORCE);
             }
             if rest.iter().skip(1).any(|arg| arg.text.starts_with(':') && arg.text.len() > 1) {
-                hits.push(Hit::deny(
-                    Git,
-                    "a branch that others may use is deleted",
-                    PUSH_WITHOUT_FORCE,
-                ));
+                hits.deny(Git, "a branch that others may use is deleted", PUSH_WITHOUT_FORCE);
             }
             if first.contains("://") || first.contains('@') {
-                hits.push(Hit::deny(
+                hits.deny(
                     Exfiltration,
                     "the project is pushed to an address that is none of its remotes",
                     "push to the remotes that are there",
-                ));
+                );
             }
         }
         "fetch" | "pull" => {
@@ -95,11 +87,11 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
                     })
             };
             if rest.iter().skip(1).any(moves) && !command.has(&["--dry-run"]) {
-                hits.push(Hit::deny(
+                hits.deny(
                     Git,
                     "a branch is moved, and commits that were only on it are lost",
                     "fetch without force, or into a branch of another name",
-                ));
+                );
             }
         }
         "checkout" | "restore" => {
@@ -118,7 +110,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
             };
             let staged = command.has(&["-S", "--staged"]) && !command.has(&["-W", "--worktree"]);
             if rest.iter().any(|arg| is_everything(&arg.text)) && !staged {
-                hits.push(Hit::deny(Git, "all uncommitted work is lost for good", COMMIT));
+                hits.deny(Git, "all uncommitted work is lost for good", COMMIT);
             }
         }
         // Untracked files are in no commit.
@@ -154,11 +146,11 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
                 key.starts_with("remote.") && key.ends_with(".push") && value.starts_with('+')
             };
             if pairs().any(|(key, value)| is_forced(key, value)) {
-                hits.push(Hit::deny(
+                hits.deny(
                     Git,
                     "every later push overwrites commits that others may have",
                     "push without force to a branch of your own",
-                ));
+                );
             }
             let pair = words.windows(2).find_map(|pair| match pair {
                 [key, value] if runs_command(key) => Some((*key, *value)),
@@ -171,11 +163,11 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
                 } else {
                     Environment
                 };
-                hits.push(Hit::deny(
+                hits.deny(
                     family,
                     "the setting makes git run another program, from now on",
                     "run that program yourself",
-                ));
+                );
             }
         }
         _ => {}

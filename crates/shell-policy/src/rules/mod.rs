@@ -21,7 +21,7 @@ use std::path::Path;
 use super::data::DATA;
 use super::links::LinkTable;
 use super::value::{Argument, KnownOutput, UNKNOWN};
-use super::{Context, Family, Tier};
+use super::{Context, Family, Finding, Tier, Verdict};
 
 pub(super) use environment::check_assignment;
 pub(super) use network::{dns_leak_hit, is_resolver};
@@ -39,6 +39,19 @@ pub(super) struct Hit {
 }
 
 impl Hit {
+    pub(super) fn verdict(self, subject: String) -> Verdict {
+        let finding = Finding {
+            family: self.family,
+            subject,
+            reason: self.reason.into_owned(),
+            suggestion: self.suggestion.into_owned(),
+        };
+        match self.tier {
+            Tier::Warn => Verdict::Warn(finding),
+            Tier::Deny => Verdict::Deny(finding),
+        }
+    }
+
     pub(super) fn new(
         tier: Tier,
         family: Family,
@@ -65,22 +78,32 @@ impl Hit {
     }
 }
 
+/// What the rules find in one command.
+pub(super) struct Hits(Vec<Hit>);
+
+impl Hits {
+    fn push(&mut self, hit: Hit) {
+        self.0.push(hit);
+    }
+
+    fn deny(&mut self, family: Family, reason: &'static str, suggestion: &'static str) {
+        self.push(Hit::deny(family, reason, suggestion));
+    }
+
+    fn warn(&mut self, family: Family, reason: &'static str, suggestion: &'static str) {
+        self.push(Hit::warn(family, reason, suggestion));
+    }
+
+    fn extend(&mut self, hits: impl IntoIterator<Item = Hit>) {
+        self.0.extend(hits);
+    }
+}
+
 pub(super) struct CommandContext<'a> {
     pub(super) context: &'a Context<'a>,
     pub(super) cwd: Option<&'a Path>,
     pub(super) stdin: Option<&'a KnownOutput>,
     pub(super) links: &'a LinkTable,
-}
-
-impl<'a> CommandContext<'a> {
-    pub(super) fn new(
-        context: &'a Context<'a>,
-        cwd: Option<&'a Path>,
-        stdin: Option<&'a KnownOutput>,
-        links: &'a LinkTable,
-    ) -> Self {
-        CommandContext { context, cwd, stdin, links }
-    }
 }
 
 pub(super) struct CommandInvocation<'a> {
@@ -192,10 +215,7 @@ fn flag_matches(flag: &str, text: &str) -> bool {
 }
 
 pub(super) fn check_all(command: &CommandInvocation<'_>) -> Vec<Hit> {
-    let mut hits = Vec::new();
-    for rule in DATA.commands.iter() {
-        hits.extend(rule.check(command));
-    }
+    let mut hits = Hits(DATA.commands.iter().filter_map(|rule| rule.check(command)).collect());
     for function in [
         files::check,
         network::check,
@@ -208,6 +228,7 @@ pub(super) fn check_all(command: &CommandInvocation<'_>) -> Vec<Hit> {
     ] {
         function(command, &mut hits);
     }
+    let mut hits = hits.0;
     if hits.iter().any(|hit| hit.family == Family::Databases) && databases::is_for_tests(command) {
         hits.iter_mut().for_each(|hit| hit.tier = Tier::Warn);
     }
@@ -218,7 +239,11 @@ pub(super) fn check_all(command: &CommandInvocation<'_>) -> Vec<Hit> {
 pub(super) fn programs() -> impl Iterator<Item = &'static str> {
     ["rm", "dd", "sh", "bash", "cat"]
         .into_iter()
-        .chain(DATA.commands.iter().flat_map(|rule| rule.programs.iter().copied()))
+        .chain(DATA.commands.iter().flat_map(CommandRule::programs))
+}
+
+fn rules_of(family: Family) -> impl Iterator<Item = &'static CommandRule> {
+    DATA.commands.iter().filter(move |rule| rule.family == family)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Exfiltration, reverse shells and remote access.
 
 use super::files::is_remote;
-use super::{CommandInvocation, Hit};
+use super::{CommandInvocation, Hit, Hits};
 use crate::Family::{Containers, Environment, Exfiltration, Remote};
 use crate::data::DATA;
 use crate::value::{Argument, TextOrigin, UNKNOWN, UNKNOWN_NAME};
@@ -54,7 +54,7 @@ fn skips_tls_verification(command: &CommandInvocation<'_>) -> bool {
     command.args.iter().any(|arg| is_insecure(&arg.text) || has_short_flag(&arg.text))
 }
 
-pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
+pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
     if skips_tls_verification(command) && !targets_loopback(command) {
         hits.push(unverified_tls_hit());
     }
@@ -66,11 +66,11 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
             carries_command_output(&Argument { text: host.to_owned(), ..(*arg).clone() })
         })
     {
-        hits.push(Hit::warn(
+        hits.warn(
             Exfiltration,
             "it puts what another command printed into a name that others get to see",
             KEEP_LOCAL,
-        ));
+        );
     }
     match command.name {
         "curl" => check_curl(command, hits),
@@ -81,32 +81,20 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
                 .iter()
                 .any(|arg| arg.text.contains(UNKNOWN) && arg.origin != TextOrigin::Literal);
             if (computed || !files.is_empty()) && !targets_loopback(command) {
-                hits.push(Hit::deny(
-                    Exfiltration,
-                    "it sends a file to another machine",
-                    KEEP_LOCAL,
-                ));
+                hits.deny(Exfiltration, "it sends a file to another machine", KEEP_LOCAL);
             }
         }
         "http" | "https" | "xh" => {
             let sends =
                 command.args.iter().any(|arg| arg.text.contains('@') && !arg.text.contains("://"));
             if sends && !targets_loopback(command) {
-                hits.push(Hit::deny(
-                    Exfiltration,
-                    "it sends a file to another machine",
-                    KEEP_LOCAL,
-                ));
+                hits.deny(Exfiltration, "it sends a file to another machine", KEEP_LOCAL);
             }
         }
         "nc" | "ncat" | "netcat"
             if command.context.stdin.is_some() && !targets_loopback(command) =>
         {
-            hits.push(Hit::deny(
-                Exfiltration,
-                "it sends what it reads to another machine",
-                KEEP_LOCAL,
-            ));
+            hits.deny(Exfiltration, "it sends what it reads to another machine", KEEP_LOCAL);
         }
         "socat" => {
             let word = |words: &[&str]| {
@@ -116,11 +104,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
                 })
             };
             if word(&["exec:", "system:", "shell:"]) {
-                hits.push(Hit::deny(
-                    Remote,
-                    "it hands a program to whoever is at the other end",
-                    "leave it",
-                ));
+                hits.deny(Remote, "it hands a program to whoever is at the other end", "leave it");
             } else if word(&[
                 "tcp-listen:",
                 "tcp4-listen:",
@@ -128,20 +112,16 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
                 "openssl-listen:",
                 "udp-listen:",
             ]) {
-                hits.push(Hit::deny(Remote, TUNNEL, SERVE));
+                hits.deny(Remote, TUNNEL, SERVE);
             } else if word(&["tcp:", "tcp4:", "tcp6:", "openssl:", "udp:", "ssl:"])
                 && (word(&["file:", "open:", "gopen:"]) || sends_hidden_data(command))
                 && !command.args.iter().any(|arg| {
                     arg.text.split_once(':').is_some_and(|(_, address)| is_loopback(address))
                 })
             {
-                hits.push(Hit::deny(
-                    Exfiltration,
-                    "it sends what it reads to another machine",
-                    KEEP_LOCAL,
-                ));
+                hits.deny(Exfiltration, "it sends what it reads to another machine", KEEP_LOCAL);
             } else if word(&["tcp:", "tcp4:", "tcp6:", "openssl:", "udp:", "ssl:"]) {
-                hits.push(Hit::warn(Remote, "it opens a raw connection", "use curl"));
+                hits.warn(Remote, "it opens a raw connection", "use curl");
             }
         }
         "openssl"
@@ -150,11 +130,11 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
                     input.origin != TextOrigin::Literal || input.text.contains(UNKNOWN)
                 }) =>
         {
-            hits.push(Hit::deny(
+            hits.deny(
                 Remote,
                 "it sends what another command prints to another machine",
                 KEEP_LOCAL,
-            ));
+            );
         }
         "ssh" if sends_hidden_data(command) => {
             let operands = command.operands();
@@ -165,11 +145,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
                 arg.text.contains('>') || words.any(|word| STORING_PROGRAMS.contains(&word))
             });
             if is_remote_host && stores_input && !command.has(&["-n"]) {
-                hits.push(Hit::deny(
-                    Exfiltration,
-                    "it sends what it reads to another machine",
-                    KEEP_LOCAL,
-                ));
+                hits.deny(Exfiltration, "it sends what it reads to another machine", KEEP_LOCAL);
             }
         }
         "sftp"
@@ -179,7 +155,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
                 })
             }) =>
         {
-            hits.push(Hit::deny(Exfiltration, "it copies files to another machine", KEEP_LOCAL));
+            hits.deny(Exfiltration, "it copies files to another machine", KEEP_LOCAL);
         }
         "scp" | "rsync" | "sftp" => {
             let target = command.operands().last().map(|arg| arg.text.clone()).unwrap_or_default();
@@ -187,22 +163,18 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
                 || target.starts_with("rsync://")
                 || target.starts_with("scp://");
             if is_remote_target && !is_loopback(&target) {
-                hits.push(Hit::deny(
-                    Exfiltration,
-                    "it copies files to another machine",
-                    KEEP_LOCAL,
-                ));
+                hits.deny(Exfiltration, "it copies files to another machine", KEEP_LOCAL);
             }
         }
         "aws" | "gsutil" | "gcloud" | "az" | "s3cmd" | "mc" => check_store(command, hits),
         _ if is_resolver(command.name)
             && command.operands().into_iter().any(carries_command_output) =>
         {
-            hits.push(Hit::deny(
+            hits.deny(
                 Exfiltration,
                 "it puts what another command printed into a name that others get to see",
                 KEEP_LOCAL,
-            ));
+            );
         }
         "python" | "php" | "ruby" | "npx" | "busybox" => check_serve(command, hits),
         _ => {}
@@ -220,18 +192,18 @@ fn sends_hidden_data(command: &CommandInvocation<'_>) -> bool {
         .is_some_and(|input| input.origin != TextOrigin::Literal || input.text.contains(UNKNOWN))
 }
 
-fn check_curl(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
+fn check_curl(command: &CommandInvocation<'_>, hits: &mut Hits) {
     let sockets = command.values(&["--unix-socket"]);
     if sockets.iter().any(|arg| {
         ["docker.sock", "containerd.sock", "podman.sock"]
             .iter()
             .any(|name| arg.text.ends_with(name))
     }) {
-        hits.push(Hit::deny(
+        hits.deny(
             Containers,
             "who has the socket of the container daemon has the machine",
             "use docker's own commands",
-        ));
+        );
     }
     let data = command.values(&[
         "-d",
@@ -274,7 +246,7 @@ fn check_curl(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
         .any(|arg| arg.text.contains(UNKNOWN) && arg.origin != TextOrigin::Literal)
         || in_query;
     if (files || computed || (piped && hidden)) && !targets_loopback(command) {
-        hits.push(Hit::deny(Exfiltration, "it sends local data to another machine", KEEP_LOCAL));
+        hits.deny(Exfiltration, "it sends local data to another machine", KEEP_LOCAL);
     }
     for arg in data.iter().chain(&forms).chain(&uploads) {
         let path = arg.text.rsplit('@').next().unwrap_or_default();
@@ -285,7 +257,7 @@ fn check_curl(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     }
 }
 
-fn check_store(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
+fn check_store(command: &CommandInvocation<'_>, hits: &mut Hits) {
     let operands = command.operands();
     let copies = operands
         .iter()
@@ -293,20 +265,20 @@ fn check_store(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     let bucket =
         |text: &str| ["s3://", "gs://", "az://"].iter().any(|scheme| text.starts_with(scheme));
     if copies && operands.last().is_some_and(|arg| bucket(&arg.text)) {
-        hits.push(Hit::deny(Exfiltration, "it copies data to a remote store", KEEP_LOCAL));
+        hits.deny(Exfiltration, "it copies data to a remote store", KEEP_LOCAL);
     }
 }
 
-fn check_serve(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
+fn check_serve(command: &CommandInvocation<'_>, hits: &mut Hits) {
     let text = |word: &str| command.args.iter().any(|arg| arg.text == word);
     let open = text("0.0.0.0") || command.args.iter().any(|arg| arg.text.starts_with("0.0.0.0:"));
     let python = text("http.server") && !text("127.0.0.1") && !text("localhost");
     if python || (open && (text("-S") || text("httpd"))) {
-        hits.push(Hit::warn(
+        hits.warn(
             Remote,
             "it serves files to everybody who can reach this machine",
             "bind it to 127.0.0.1",
-        ));
+        );
     }
 }
 

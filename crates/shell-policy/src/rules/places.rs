@@ -306,7 +306,8 @@ pub(crate) fn judge_path(context: &Context<'_>, path: &str, access: FileAccess) 
         _ => path.to_owned(),
     };
     let links = LinkTable::default();
-    let command_context = CommandContext::new(context, Some(context.cwd), None, &links);
+    let command_context =
+        CommandContext { context, cwd: Some(context.cwd), stdin: None, links: &links };
     let arg = Argument { glob: text.contains('*'), ..Argument::known(text) };
     match access {
         FileAccess::Write => command_context.check_write(&arg),

@@ -1,8 +1,7 @@
 //! Publishing and supply chain.
 
-use super::{CommandInvocation, Hit};
+use super::{CommandInvocation, Hit, Hits, rules_of};
 use crate::Family::Publishing;
-use crate::data::DATA;
 use crate::value::Argument;
 
 const LEAVE_PUBLISHING_TO_USER: &str = "prepare the release and leave publishing to a person";
@@ -85,12 +84,12 @@ fn check_url_package(command: &CommandInvocation<'_>) -> Option<Hit> {
     ))
 }
 
-pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
+pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
     hits.extend(check_registry(command));
     hits.extend(check_url_package(command));
     let text = |word: &str| command.args.iter().any(|arg| arg.text == word);
     if command.is(&["python"]) && text("setup.py") && (text("upload") || text("register")) {
-        hits.push(Hit::deny(Publishing, "it publishes a package", LEAVE_PUBLISHING_TO_USER));
+        hits.deny(Publishing, "it publishes a package", LEAVE_PUBLISHING_TO_USER);
     }
     if command.name == "python"
         && let Some(at) = command.args.iter().position(|arg| arg.text == "-m")
@@ -100,9 +99,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
         let inner = CommandInvocation { name: &module.text, args, context: command.context };
         hits.extend(check_registry(&inner));
         hits.extend(check_url_package(&inner));
-        for rule in &DATA.commands.publishing {
-            hits.extend(rule.check(&inner));
-        }
+        hits.extend(rules_of(Publishing).filter_map(|rule| rule.check(&inner)));
     }
     // Without a subcommand they deploy.
     let harmless = ["--help", "-h", "--version", "-v"];
@@ -110,11 +107,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
         && command.operands().first().is_none_or(|arg| arg.text.starts_with(['.', '/']))
         && !command.args.iter().any(|arg| harmless.contains(&arg.text.as_str()))
     {
-        hits.push(Hit::deny(
-            Publishing,
-            "it changes what runs for everybody",
-            LEAVE_PUBLISHING_TO_USER,
-        ));
+        hits.deny(Publishing, "it changes what runs for everybody", LEAVE_PUBLISHING_TO_USER);
     }
     if command.is(&["pip", "npm", "pnpm", "yarn", "bun", "gem", "easy_install"])
         && command.operands().iter().skip(1).any(|arg| {
@@ -123,10 +116,10 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
                 || arg.text.starts_with("ftp://")
         })
     {
-        hits.push(Hit::deny(
+        hits.deny(
             Publishing,
             "it installs what comes over a connection that nobody vouches for",
             "install from the project's registry",
-        ));
+        );
     }
 }

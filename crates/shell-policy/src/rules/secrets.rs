@@ -1,6 +1,6 @@
 //! Files that hold secrets, and programs that print them.
 
-use super::{CommandInvocation, Hit};
+use super::{CommandInvocation, Hit, Hits};
 use crate::Family::Secrets;
 use crate::data::DATA;
 use crate::value::Argument;
@@ -15,7 +15,7 @@ const DIRECTORY_READERS: &[&str] = &[
     "tar", "bsdtar", "gtar", "pax", "zip", "7z", "7za", "7zz", "rar", "ditto", "cp", "rsync", "scp",
 ];
 
-pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
+pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
     let named = command.name == "printenv" && !command.operands().is_empty();
     let declared = command.is(&["declare", "typeset", "local", "export", "readonly"])
         && command.has(&["-p"])
@@ -41,11 +41,11 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
                 .all(|arg| ["-p", "-x", "-px", "-xp"].contains(&arg.text.as_str())))
         || (command.name == "compgen" && command.has(&["-e"]))
     {
-        hits.push(Hit::warn(
+        hits.warn(
             Secrets,
             "the environment may hold secrets, which then stand in the transcript",
             "ask for the one variable that you need",
-        ));
+        );
     }
     if !command.is(&DATA.file_readers) {
         return;
@@ -61,11 +61,11 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
             .first()
             .is_some_and(|sub| ["add", "commit", "stage"].contains(&sub.text.as_str()));
         if adds && operands.iter().skip(1).any(|path| command.context.check_read(path).is_some()) {
-            hits.push(Hit::warn(
+            hits.warn(
                 Secrets,
                 "a file of secrets would be committed",
                 "leave it out, and add it to .gitignore",
-            ));
+            );
         }
         return;
     }
@@ -113,11 +113,11 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
             && home.starts_with(&place.base)
             && (place.rest.is_empty() || place.rest.first().is_some_and(|name| name == ".*"))
         {
-            hits.push(Hit::deny(
+            hits.deny(
                 Secrets,
                 "it takes the home directory with all secrets in it",
                 "take the files that the task needs",
-            ));
+            );
         }
     }
     for value in command.values(&["-f", "--file", "--from-file", "--key"]) {

@@ -1,12 +1,12 @@
 //! Containers, processes, persistence.
 
-use super::{CommandInvocation, Hit};
+use super::{CommandInvocation, Hits};
 use crate::Family::{Containers, Persistence, Processes};
 use crate::value::{Argument, PARENT_PID, PID_PREFIX};
 
 const RUN_IT_NOW: &str = "run it now, yourself, for the time of this work";
 
-pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
+pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
     match command.name {
         "kill" => check_kill(command, hits),
         "pkill" | "killall" | "skill" => {
@@ -17,31 +17,27 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
             let all =
                 |arg: &&Argument| ["", ".", ".*", ".+", "^", "*"].contains(&arg.text.as_str());
             if names.is_empty() && !owners.is_empty() || names.iter().any(all) {
-                hits.push(Hit::deny(Processes, KILLS_ALL_OF_USER, KILL_BY_PID));
+                hits.deny(Processes, KILLS_ALL_OF_USER, KILL_BY_PID);
             }
             let parent =
                 command.values(&["-P", "--parent"]).iter().any(|arg| arg.text == PARENT_PID);
             if parent || command.operands().iter().any(|arg| targets_own_process(&arg.text)) {
-                hits.push(Hit::deny(Processes, KILLS_LOOP, KILL_BY_PID));
+                hits.deny(Processes, KILLS_LOOP, KILL_BY_PID);
             }
         }
         "crontab" => {
             let harmless = command.has(&["-l"]) && !command.has(&["-r", "-e"]);
             if !harmless {
-                hits.push(Hit::deny(
-                    Persistence,
-                    "it changes what runs by itself at set times",
-                    RUN_IT_NOW,
-                ));
+                hits.deny(Persistence, "it changes what runs by itself at set times", RUN_IT_NOW);
             }
         }
         "docker" | "podman" | "nerdctl" => check_container(command, hits),
         "ulimit" if command.args.iter().any(|arg| arg.text == "unlimited") => {
-            hits.push(Hit::warn(
+            hits.warn(
                 crate::Family::Resources,
                 "it takes a limit away that keeps the machine usable",
                 "leave the limits",
-            ));
+            );
         }
         _ => {}
     }
@@ -61,7 +57,7 @@ fn targets_own_process(pattern: &str) -> bool {
     })
 }
 
-fn check_kill(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
+fn check_kill(command: &CommandInvocation<'_>, hits: &mut Hits) {
     // The first may be a signal. A negative number is a process group, -1 is everything.
     let mut targets = Vec::new();
     let mut args = command.args.iter().map(|arg| arg.text.as_str()).peekable();
@@ -79,31 +75,27 @@ fn check_kill(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     }
     targets.extend(args.filter(|text| *text != "--"));
     if targets.contains(&"-1") || targets.contains(&"1") {
-        hits.push(Hit::deny(
-            Processes,
-            "it ends every process that it may, and itself",
-            KILL_BY_PID,
-        ));
+        hits.deny(Processes, "it ends every process that it may, and itself", KILL_BY_PID);
     }
     if targets.contains(&PID_PREFIX) {
-        hits.push(Hit::deny(Processes, KILLS_ALL_OF_USER, KILL_BY_PID));
+        hits.deny(Processes, KILLS_ALL_OF_USER, KILL_BY_PID);
     }
     if targets.contains(&"0") {
-        hits.push(Hit::warn(
+        hits.warn(
             Processes,
             "it ends all that was started together with it, and itself",
             KILL_BY_PID,
-        ));
+        );
     }
     if targets.iter().any(|target| {
         let target = target.trim_start_matches('-');
         target == PARENT_PID || target.strip_prefix(PID_PREFIX).is_some_and(targets_own_process)
     }) {
-        hits.push(Hit::deny(Processes, KILLS_LOOP, KILL_BY_PID));
+        hits.deny(Processes, KILLS_LOOP, KILL_BY_PID);
     }
 }
 
-fn check_container(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
+fn check_container(command: &CommandInvocation<'_>, hits: &mut Hits) {
     const MOUNT_PROJECT_ONLY: &str = "mount the project alone, and give no more rights than needed";
     let mut secrets = Vec::new();
     for secret in command.values(&["--secret"]) {
@@ -113,8 +105,7 @@ fn check_container(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
             }
         }
     }
-    let mut deny =
-        |reason: &'static str| hits.push(Hit::deny(Containers, reason, MOUNT_PROJECT_ONLY));
+    let mut deny = |reason: &'static str| hits.deny(Containers, reason, MOUNT_PROJECT_ONLY);
     let runs = command.operands().first().is_some_and(|sub| {
         ["run", "create", "exec", "container", "compose", "service"].contains(&sub.text.as_str())
     });
@@ -168,7 +159,7 @@ fn check_container(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     if command.values(&["--device"]).iter().any(|device| device.text.starts_with("/dev/")) {
         deny("it gives the container a device of the machine");
     }
-    hits.append(&mut secrets);
+    hits.extend(secrets);
 }
 
 fn check_mounts(command: &CommandInvocation<'_>, host: &str, deny: &mut dyn FnMut(&'static str)) {

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::{CommandInvocation, Hit};
-use crate::data::{DATA, Words};
+use crate::data::{DATA, names_program, words};
 use crate::value::glob_match;
 use crate::{Family, Tier};
 
@@ -14,29 +14,33 @@ pub(crate) struct CommandRule {
     #[serde(default, rename = "comment")]
     _comment: serde::de::IgnoredAny,
     tier: Tier,
-    family: Family,
-    pub(super) programs: Words,
+    pub(super) family: Family,
+    pub(super) programs: &'static str,
     /// Alternatives for the first operands, such as `repo delete`. `*` is a wildcard.
     #[serde(default)]
-    subcommands: Words,
+    subcommands: &'static str,
     /// At least one must be present.
     #[serde(default)]
-    flags: Words,
+    flags: &'static str,
     /// None may be present.
     #[serde(default)]
-    unless: Words,
+    unless: &'static str,
     pub(super) reason: &'static str,
     pub(super) suggestion: &'static str,
 }
 
 impl CommandRule {
+    pub(super) fn programs(&self) -> impl Iterator<Item = &'static str> {
+        words(self.programs)
+    }
+
     pub(super) fn check(&self, command: &CommandInvocation<'_>) -> Option<Hit> {
-        if !self.programs.iter().any(|program| name_matches(program, command.name)) {
+        if !names_program(self.programs, command.name) {
             return None;
         }
         if !self.subcommands.is_empty() {
             let operands = command.operands();
-            let matches = |subcommand: &&str| {
+            let matches = |subcommand: &str| {
                 subcommand.split(' ').enumerate().all(|(at, word)| {
                     operands.get(at).is_some_and(|operand| {
                         operand.text == word
@@ -44,13 +48,12 @@ impl CommandRule {
                     })
                 })
             };
-            if !self.subcommands.iter().any(matches) {
+            if !words(self.subcommands).any(matches) {
                 return None;
             }
         }
-        if (!self.flags.is_empty() && !command.has(&self.flags))
-            || (!self.unless.is_empty() && command.has(&self.unless))
-        {
+        let has_any = |flags| command.has(&words(flags).collect::<Vec<_>>());
+        if (!self.flags.is_empty() && !has_any(self.flags)) || has_any(self.unless) {
             return None;
         }
         let has_word = |word: &str| {
@@ -72,13 +75,6 @@ impl CommandRule {
             return None;
         }
         Some(Hit::new(self.tier, self.family, self.reason, self.suggestion))
-    }
-}
-
-fn name_matches(program: &str, name: &str) -> bool {
-    match program.as_bytes() {
-        [start @ .., b'*'] => name.as_bytes().starts_with(start),
-        exact => exact == name.as_bytes(),
     }
 }
 

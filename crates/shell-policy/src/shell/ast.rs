@@ -28,6 +28,12 @@ pub(crate) struct ListItem {
     pub(crate) background: bool,
 }
 
+impl ListItem {
+    pub(crate) fn new(command: ShellCommand) -> Self {
+        ListItem { connector: Connector::Then, command, background: false }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Connector {
     Then,
@@ -39,41 +45,38 @@ pub(crate) enum Connector {
 pub(crate) enum ShellCommand {
     Simple(Simple),
     Pipeline(Vec<ShellCommand>),
+    Compound { command: CompoundCommand, redirects: Vec<Redirect> },
+    Function { name: String, body: Rc<ShellCommand> },
+}
+
+#[derive(Debug, PartialEq)]
+pub(crate) enum CompoundCommand {
     Group {
         body: Vec<ListItem>,
         subshell: bool,
-        redirects: Vec<Redirect>,
     },
     If {
         /// Pairs of condition and body.
         branches: Vec<(Vec<ListItem>, Vec<ListItem>)>,
         otherwise: Vec<ListItem>,
-        redirects: Vec<Redirect>,
     },
     While {
         condition: Vec<ListItem>,
         body: Vec<ListItem>,
-        redirects: Vec<Redirect>,
     },
     For {
         variable: String,
         /// `None`: the positional parameters.
         words: Option<Vec<Word>>,
         body: Vec<ListItem>,
-        redirects: Vec<Redirect>,
     },
     Case {
         subject: Word,
         patterns: Vec<Word>,
         arms: Vec<Vec<ListItem>>,
-        redirects: Vec<Redirect>,
-    },
-    Function {
-        name: String,
-        body: Rc<ShellCommand>,
     },
     /// `[[ … ]]` and `(( … ))`: only substitutions run.
-    Test(Vec<Word>, Vec<Redirect>),
+    Test(Vec<Word>),
 }
 
 #[derive(Debug, Default, PartialEq)]

@@ -2,19 +2,18 @@
 
 use std::rc::Rc;
 
-use super::ast::{Connector, ListItem, ShellCommand, Word, WordPart};
+use super::ast::{CompoundCommand, ListItem, ShellCommand, Word, WordPart};
 use super::parser::{ParseFailed, ShellParser};
 
 impl ShellParser<'_> {
-    pub(super) fn group(&mut self) -> Result<ShellCommand, ParseFailed> {
+    pub(super) fn group(&mut self) -> Result<CompoundCommand, ParseFailed> {
         self.expect_reserved("{")?;
         let body = self.nested_list(&["}"])?;
         self.expect_reserved("}")?;
-        let redirects = self.redirects()?;
-        Ok(ShellCommand::Group { body, subshell: false, redirects })
+        Ok(CompoundCommand::Group { body, subshell: false })
     }
 
-    pub(super) fn if_command(&mut self) -> Result<ShellCommand, ParseFailed> {
+    pub(super) fn if_command(&mut self) -> Result<CompoundCommand, ParseFailed> {
         self.expect_reserved("if")?;
         let mut branches = Vec::new();
         let mut otherwise = Vec::new();
@@ -34,16 +33,14 @@ impl ShellParser<'_> {
             }
         }
         self.expect_reserved("fi")?;
-        let redirects = self.redirects()?;
-        Ok(ShellCommand::If { branches, otherwise, redirects })
+        Ok(CompoundCommand::If { branches, otherwise })
     }
 
-    pub(super) fn while_command(&mut self) -> Result<ShellCommand, ParseFailed> {
+    pub(super) fn while_command(&mut self) -> Result<CompoundCommand, ParseFailed> {
         let _ = self.eat_reserved("while") || self.eat_reserved("until");
         let condition = self.nested_list(&["do"])?;
         let body = self.body()?;
-        let redirects = self.redirects()?;
-        Ok(ShellCommand::While { condition, body, redirects })
+        Ok(CompoundCommand::While { condition, body })
     }
 
     /// `do … done`, or `{ … }`, which bash accepts after `for`, zsh anywhere.
@@ -61,7 +58,7 @@ impl ShellParser<'_> {
         Ok(body)
     }
 
-    pub(super) fn for_command(&mut self) -> Result<ShellCommand, ParseFailed> {
+    pub(super) fn for_command(&mut self) -> Result<CompoundCommand, ParseFailed> {
         if self.reserved() == Some("foreach") {
             self.note_extension("`foreach` of zsh");
         }
@@ -74,13 +71,10 @@ impl ShellParser<'_> {
             };
             self.semicolon();
             let body = self.body()?;
-            let redirects = self.redirects()?;
-            let condition = vec![ListItem {
-                connector: Connector::Then,
-                command: ShellCommand::Test(vec![word], Vec::new()),
-                background: false,
-            }];
-            return Ok(ShellCommand::While { condition, body, redirects });
+            let command = CompoundCommand::Test(vec![word]);
+            let condition =
+                vec![ListItem::new(ShellCommand::Compound { command, redirects: Vec::new() })];
+            return Ok(CompoundCommand::While { condition, body });
         }
         let variable = self.word()?.literal().unwrap_or_default();
         self.skip_newlines();
@@ -103,8 +97,7 @@ impl ShellParser<'_> {
         };
         self.semicolon();
         let body = self.body()?;
-        let redirects = self.redirects()?;
-        Ok(ShellCommand::For { variable, words, body, redirects })
+        Ok(CompoundCommand::For { variable, words, body })
     }
 
     /// zsh: `repeat N do … done`.
@@ -120,21 +113,13 @@ impl ShellParser<'_> {
         self.semicolon();
         self.skip_newlines();
         self.note_extension("`repeat` of zsh");
-        let mut redirects = Vec::new();
         let body = match self.reserved() {
-            Some("do" | "{") => {
-                let body = self.body()?;
-                redirects = self.redirects()?;
-                body
-            }
+            Some("do" | "{") => self.body()?,
             // zsh's short form. In bash it is a program of this name.
-            _ => vec![ListItem {
-                connector: Connector::Then,
-                command: self.nested(Self::command)?,
-                background: false,
-            }],
+            _ => vec![ListItem::new(self.nested(Self::command)?)],
         };
-        Ok(ShellCommand::For { variable: String::new(), words: Some(vec![word]), body, redirects })
+        let words = Some(vec![word]);
+        self.redirected(CompoundCommand::For { variable: String::new(), words, body })
     }
 
     fn semicolon(&mut self) {
@@ -144,7 +129,7 @@ impl ShellParser<'_> {
         }
     }
 
-    pub(super) fn case_command(&mut self) -> Result<ShellCommand, ParseFailed> {
+    pub(super) fn case_command(&mut self) -> Result<CompoundCommand, ParseFailed> {
         self.expect_reserved("case")?;
         self.skip_blanks();
         let subject = self.word()?;
@@ -176,8 +161,7 @@ impl ShellParser<'_> {
                 break;
             }
         }
-        let redirects = self.redirects()?;
-        Ok(ShellCommand::Case { subject, patterns, arms, redirects })
+        Ok(CompoundCommand::Case { subject, patterns, arms })
     }
 
     pub(super) fn function(&mut self) -> Result<ShellCommand, ParseFailed> {
@@ -233,7 +217,7 @@ impl ShellParser<'_> {
             || self.reserved().is_some_and(|word| COMPOUND_KEYWORDS.contains(&word))
     }
 
-    pub(super) fn test(&mut self) -> Result<ShellCommand, ParseFailed> {
+    pub(super) fn test(&mut self) -> Result<CompoundCommand, ParseFailed> {
         self.expect_reserved("[[")?;
         self.note_extension("a test, whose operators are not checked");
         let mut words = Vec::new();
@@ -253,8 +237,7 @@ impl ShellParser<'_> {
             }
             words.push(self.word()?);
         }
-        let redirects = self.redirects()?;
-        Ok(ShellCommand::Test(words, redirects))
+        Ok(CompoundCommand::Test(words))
     }
 
     /// `((…))`, unless it is two subshells.

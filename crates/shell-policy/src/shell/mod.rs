@@ -9,8 +9,8 @@ mod parser;
 mod word;
 
 pub(crate) use ast::{
-    AssignedValue, Assignment, Connector, Heredoc, ListItem, ParameterOp, Program, Redirect,
-    RedirectOp, ShellCommand, Simple, Word, WordPart,
+    AssignedValue, Assignment, CompoundCommand, Connector, Heredoc, ListItem, ParameterOp, Program,
+    Redirect, RedirectOp, ShellCommand, Simple, Word, WordPart,
 };
 pub(crate) use escape::{Octal, decode};
 pub(crate) use parser::parse;

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use memchr::memchr;
 
 use super::ast::{
-    AssignedValue, Assignment, Connector, Heredoc, ListItem, Program, Redirect, RedirectOp,
-    ShellCommand, Simple, Word,
+    AssignedValue, Assignment, CompoundCommand, Connector, Heredoc, ListItem, Program, Redirect,
+    RedirectOp, ShellCommand, Simple, Word,
 };
 use super::{MAX_DEPTH, MAX_SIZE};
 
@@ -370,33 +370,39 @@ impl<'a> ShellParser<'a> {
         if self.looking_at("((") {
             let start = self.position;
             if let Some(word) = self.arithmetic_command()? {
-                let redirects = self.redirects()?;
-                return Ok(ShellCommand::Test(vec![word], redirects));
+                return self.redirected(CompoundCommand::Test(vec![word]));
             }
             self.backtrack(start)?;
         }
         if self.eat("(") {
             let body = self.nested_list(&[])?;
             self.expect(")")?;
-            let redirects = self.redirects()?;
-            return Ok(ShellCommand::Group { body, subshell: true, redirects });
+            return self.redirected(CompoundCommand::Group { body, subshell: true });
         }
-        match self.reserved() {
-            Some("{") => self.group(),
-            Some("if") => self.if_command(),
-            Some("while" | "until") => self.while_command(),
-            Some("for" | "foreach" | "select") => self.for_command(),
-            Some("repeat") => self.repeat(),
-            Some("case") => self.case_command(),
-            Some("function") => self.function(),
-            Some("[[") => self.test(),
-            Some("coproc") => self.coproc(),
-            Some("in" | "]]") => self.error("its brackets or its reserved words do not match"),
-            Some(word) if CLOSERS.contains(&word) => {
-                self.error("its brackets or its reserved words do not match")
+        let command = match self.reserved() {
+            Some("{") => self.group()?,
+            Some("if") => self.if_command()?,
+            Some("while" | "until") => self.while_command()?,
+            Some("for" | "foreach" | "select") => self.for_command()?,
+            Some("case") => self.case_command()?,
+            Some("[[") => self.test()?,
+            Some("repeat") => return self.repeat(),
+            Some("function") => return self.function(),
+            Some("coproc") => return self.coproc(),
+            Some(word) if CLOSERS.contains(&word) || ["in", "]]"].contains(&word) => {
+                return self.error("its brackets or its reserved words do not match");
             }
-            _ => self.simple(),
-        }
+            _ => return self.simple(),
+        };
+        self.redirected(command)
+    }
+
+    /// Parses the redirections after a compound command.
+    pub(super) fn redirected(
+        &mut self,
+        command: CompoundCommand,
+    ) -> Result<ShellCommand, ParseFailed> {
+        Ok(ShellCommand::Compound { command, redirects: self.redirects()? })
     }
 
     pub(super) fn expect(&mut self, text: &str) -> Result<(), ParseFailed> {
@@ -555,7 +561,7 @@ impl<'a> ShellParser<'a> {
         Ok(Some(Assignment { name: name.to_owned(), append, index, value }))
     }
 
-    pub(super) fn redirects(&mut self) -> Result<Vec<Redirect>, ParseFailed> {
+    fn redirects(&mut self) -> Result<Vec<Redirect>, ParseFailed> {
         let mut redirects = Vec::new();
         loop {
             self.skip_blanks();

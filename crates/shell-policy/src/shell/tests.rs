@@ -59,31 +59,30 @@ fn command(command_: &ShellCommand) -> String {
         ShellCommand::Pipeline(stages) => {
             stages.iter().map(command).collect::<Vec<_>>().join(" | ")
         }
-        ShellCommand::Group { body, subshell, redirects: r } => {
-            let (open, close) = if *subshell { ("(", ")") } else { ("{", "}") };
-            format!("{open}{}{close}{}", list(body), redirects(r))
-        }
-        ShellCommand::If { branches, otherwise, .. } => {
-            let branches: Vec<_> =
-                branches.iter().map(|(c, b)| format!("{} ? {}", list(c), list(b))).collect();
-            format!("if({} : {})", branches.join(" : "), list(otherwise))
-        }
-        ShellCommand::While { condition, body, .. } => {
-            format!("while({} ? {})", list(condition), list(body))
-        }
-        ShellCommand::For { variable, words: w, body, .. } => {
-            format!(
-                "for({variable} in {} do {})",
-                w.as_deref().map_or("@".into(), words),
-                list(body)
-            )
-        }
-        ShellCommand::Case { subject, arms, .. } => {
-            let arms: Vec<_> = arms.iter().map(|arm| list(arm)).collect();
-            format!("case({} {})", word(subject), arms.join(" ;; "))
-        }
         ShellCommand::Function { name, body } => format!("{name}(){}", command(body)),
-        ShellCommand::Test(all, r) => format!("test({}){}", words(all), redirects(r)),
+        ShellCommand::Compound { command, redirects: r } => match command {
+            CompoundCommand::Group { body, subshell } => {
+                let (open, close) = if *subshell { ("(", ")") } else { ("{", "}") };
+                format!("{open}{}{close}{}", list(body), redirects(r))
+            }
+            CompoundCommand::If { branches, otherwise } => {
+                let branches: Vec<_> =
+                    branches.iter().map(|(c, b)| format!("{} ? {}", list(c), list(b))).collect();
+                format!("if({} : {})", branches.join(" : "), list(otherwise))
+            }
+            CompoundCommand::While { condition, body } => {
+                format!("while({} ? {})", list(condition), list(body))
+            }
+            CompoundCommand::For { variable, words: w, body } => {
+                let values = w.as_deref().map_or("@".into(), words);
+                format!("for({variable} in {values} do {})", list(body))
+            }
+            CompoundCommand::Case { subject, arms, .. } => {
+                let arms: Vec<_> = arms.iter().map(|arm| list(arm)).collect();
+                format!("case({} {})", word(subject), arms.join(" ;; "))
+            }
+            CompoundCommand::Test(all) => format!("test({}){}", words(all), redirects(r)),
+        },
     }
 }
 

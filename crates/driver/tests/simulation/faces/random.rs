@@ -6,7 +6,7 @@ use ralph_events::event::{
     Class, Commit, Entry, Event, Exit, FailAction, Failure, FailureKind, Feedback, Outcome,
     Purpose, StallReason, Stamp, Stream, TodoItem, TodoStatus, Usage, WaitReason,
 };
-use ralph_events::run_state::{ResumePoint, RunState};
+use ralph_events::run_state::RunState;
 
 /// Journals of runs that start, work, pause, fail, are killed and are resumed, as the engine writes them.
 pub(super) fn plausible() -> impl Strategy<Value = Vec<Entry<'static>>> {
@@ -94,29 +94,29 @@ impl Writer {
         self.at.time_ms += ms;
     }
 
-    fn progress(&self) -> ResumePoint {
-        self.state.resume_point()
+    fn closed(&self) -> RunState {
+        self.state.clone().closed()
     }
 
     /// One process, until the run ends or the process is killed.
     fn life(&mut self) {
         let resumes = !self.entries.is_empty();
-        let progress = self.progress();
+        let state = self.closed();
         self.left = if self.chance(2) { 3 + u32::from(self.below(60)) } else { u32::MAX };
         self.over = false;
         self.at.time_ms += if resumes { 60_000 } else { 0 };
         (self.at.iteration, self.at.attempt) = (0, 0);
         self.emit(run_started());
-        let open = progress.open.map(|open| open.iteration);
-        let unchecked = open.filter(|_| progress.needs_only_checks());
+        let open = state.resume.open.map(|open| open.iteration);
+        let unchecked = open.filter(|_| state.resume.needs_only_checks());
         if resumes {
             self.emit(Event::RunContinued {
-                after: progress.outcome,
-                iterations: progress.iterations,
+                after: state.outcome(),
+                iterations: state.resume.iterations,
                 cut_off: open.filter(|_| unchecked.is_none()),
                 unchecked,
-                usage: progress.spending.reported(),
-                duration_ms: progress.active_ms,
+                usage: state.totals.spending.reported(),
+                duration_ms: state.clock.active_ms,
             });
         } else if self.chance(2) {
             self.emit(warning("the settings are odd"));
@@ -129,7 +129,7 @@ impl Writer {
             self.started_ms = self.at.time_ms;
             self.checks();
         }
-        let first = open.filter(|_| unchecked.is_none()).unwrap_or(progress.iterations + 1);
+        let first = open.filter(|_| unchecked.is_none()).unwrap_or(state.resume.iterations + 1);
         let first = if unchecked.is_some() { self.at.iteration + 1 } else { first };
         for iteration in first..first + 1 + u32::from(self.below(4)) {
             if !self.over {
@@ -278,7 +278,7 @@ impl Writer {
 
     fn end_iteration(&mut self, class: Class, cut_off: bool) {
         let duration_ms = u64::try_from(self.at.time_ms - self.started_ms).unwrap_or(0);
-        let usage = self.progress().spending.iteration();
+        let usage = self.closed().totals.spending.iteration();
         let (guardrails_passed, complete) = (None, false);
         self.emit(Event::IterationEnded {
             class,
@@ -291,7 +291,7 @@ impl Writer {
     }
 
     fn end(&mut self, outcome: Outcome, cut_off: bool, last_failure: Option<String>) {
-        let progress = self.progress();
+        let state = self.closed();
         let message = match &last_failure {
             Some(failure) => format!("the agent failed 3 times in a row, the last time: {failure}"),
             None => "it ended".to_owned(),
@@ -304,10 +304,10 @@ impl Writer {
             message: message.into(),
             iterations: self.at.iteration,
             cut_off,
-            duration_ms: progress.active_ms,
-            usage: progress.spending.reported(),
-            tools: progress.tools,
-            tool_errors: progress.tool_errors,
+            duration_ms: state.clock.active_ms,
+            usage: state.totals.spending.reported(),
+            tools: state.totals.tools,
+            tool_errors: state.totals.tool_errors,
             notify: true,
             branch: None,
             last_failure: last_failure.map(Into::into),
@@ -381,7 +381,7 @@ impl Writer {
             8 => stderr("  at main.js:1"),
             9 => stderr("Error: no"),
             10 => Event::Todo { items: vec![todo("a", false), todo("b", true)] },
-            11 => Event::LeftOut { events: 3, bytes: 3_000 },
+            11 => Event::OutputOmitted { events: 3, bytes: 3_000 },
             12 => Event::ModelSilent { silent_ms: 60_000, limit_ms: 90_000 },
             13 => network_refused(),
             14 => Event::DialogOpened { dialog: "trust".into() },
@@ -520,11 +520,11 @@ fn tasks(n: u32) -> Event<'static> {
 }
 
 fn looked() -> Event<'static> {
-    Event::Looked { unchanged: 1, same_failures: 2, fingerprint: Some("ff".into()) }
+    Event::StallChecked { unchanged: 1, same_failures: 2, fingerprint: Some("ff".into()) }
 }
 
 fn stalling() -> Event<'static> {
-    Event::Stalling { reason: StallReason::Unchanged, iterations: 2, limit: None }
+    Event::StallWarning { reason: StallReason::Unchanged, iterations: 2, limit: None }
 }
 
 fn warning(message: &'static str) -> Event<'static> {
@@ -563,6 +563,6 @@ fn todo(text: &str, done: bool) -> TodoItem {
 }
 
 fn network_refused() -> Event<'static> {
-    let (host, why, allow) = ("example.com".into(), "not listed".into(), "example.com".into());
-    Event::NetworkRefused { host, port: 443, why, allow }
+    let (host, reason, allow) = ("example.com".into(), "not listed".into(), "example.com".into());
+    Event::NetworkRefused { host, port: 443, reason, allow }
 }

@@ -33,7 +33,7 @@ fn permanent_failure_is_not_retried() {
 fn run_end_names_last_failure_and_used_up_budget() {
     let end = |run: &Loop| {
         run.actions.iter().find_map(|action| match action {
-            Action::Emit(Event::RunEnded { last_failure, used_up, message, .. }) => {
+            Action::Emit(_, Event::RunEnded { last_failure, used_up, message, .. }) => {
                 let text =
                     |text: &Option<std::borrow::Cow<'_, str>>| text.as_deref().map(str::to_owned);
                 Some((text(last_failure), text(used_up), message.to_string()))
@@ -98,7 +98,7 @@ fn limit_after_only_failed_iterations_is_failure() {
     let limited = || Rules { max_iterations: 2, exit_at_limit: 0, retry, ..rules() };
     let delays = |run: &Loop| -> Vec<Option<u64>> {
         let delay = |action: &Action| match action {
-            Action::Emit(Event::Retrying { delay_ms, .. }) => Some(*delay_ms),
+            Action::Emit(_, Event::Retrying { delay_ms, .. }) => Some(*delay_ms),
             _ => None,
         };
         run.actions.iter().filter_map(delay).collect()
@@ -117,7 +117,7 @@ fn limit_after_only_failed_iterations_is_failure() {
         [(true, (Outcome::LimitReached, 0)), (false, (Outcome::AgentFailed, 1))]
     {
         let progress = ResumePoint { iterations: 1, any_succeeded, ..ResumePoint::default() };
-        let mut run = Loop::of(LoopMachine::resumed(limited(), progress));
+        let mut run = Loop::resume(limited(), progress);
         run.agent(failed(Class::Failed));
         assert_eq!(run.outcome(), Some(expected));
     }
@@ -128,8 +128,9 @@ fn retry_beyond_budget_is_not_announced() {
     let budget = Budget { duration_ms: Some(500), ..Budget::default() };
     let mut run = Loop::start(Rules { budget, ..rules() });
     run.agent(failed(Class::Failed));
-    let announced =
-        |action: &Action| matches!(action, Action::Emit(Event::Retrying { delay_ms: Some(_), .. }));
+    let announced = |action: &Action| {
+        matches!(action, Action::Emit(_, Event::Retrying { delay_ms: Some(_), .. }))
+    };
     assert!(!run.actions.iter().any(announced), "{:?}", run.actions);
     assert_eq!(run.outcome(), Some((Outcome::Budget, 3)));
 }
@@ -162,17 +163,17 @@ fn refused_credentials_end_run_immediately() {
 #[test]
 fn internal_error_ends_agent_before_run() {
     let mut run = Loop::start(rules());
-    run.give(Input::AgentStarted).give(Input::Broken { message: "disk full".into() });
-    assert_eq!(run.actions, [Action::EndAgent(EndCause::Broken)]);
+    run.give(Input::AgentStarted).give(Input::InternalError { message: "disk full".into() });
+    assert_eq!(run.actions, [Action::EndAgent(EndCause::InternalError)]);
     run.give(Input::AgentEnded(Box::new(failed(Class::Interrupted))));
-    assert_eq!(run.outcome(), Some((Outcome::Broken, 2)));
+    assert_eq!(run.outcome(), Some((Outcome::InternalError, 2)));
 }
 
 #[test]
 fn unreadable_prompt_ends_run() {
     let mut run = Loop::start(rules());
     run.give(Input::PromptFailed { message: "gone".into() });
-    assert_eq!(run.outcome(), Some((Outcome::PromptLost, 2)));
+    assert_eq!(run.outcome(), Some((Outcome::PromptMissing, 2)));
 }
 
 #[test]

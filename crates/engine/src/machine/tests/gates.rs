@@ -10,7 +10,7 @@ fn gate_veto_continues_run_with_feedback() {
     run.agent(done());
     assert!(run.asked(&check_gates(true)));
     run.give(veto(&["open: US-2"]));
-    assert!(run.asked(&Action::Emit(Event::Vetoed { reason: "open".into() })));
+    assert!(run.emitted(&Event::Vetoed { reason: "open".into() }));
     assert_eq!(run.machine.feedback(), [feedback("open: US-2")]);
     run.agent(done()).give(Input::GatesChecked(GateVerdict::Neutral));
     assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
@@ -22,7 +22,7 @@ fn gate_veto_is_not_reported_without_completion_claim() {
     run.agent(answered());
     assert!(run.asked(&check_gates(false)));
     run.give(veto(&[]));
-    let vetoed = |action: &Action| matches!(action, Action::Emit(Event::Vetoed { .. }));
+    let vetoed = |action: &Action| matches!(action, Action::Emit(_, Event::Vetoed { .. }));
     assert!(!run.actions.iter().any(vetoed));
     run.agent(answered()).give(Input::GatesChecked(GateVerdict::Neutral));
     assert_eq!(run.outcome(), None);
@@ -40,8 +40,8 @@ fn gates_run_after_failed_guardrail_without_overruling() {
         let told =
             if adds { vec![feedback("lint"), feedback("marked")] } else { vec![feedback("lint")] };
         assert_eq!(run.machine.feedback(), told);
-        let set = Action::Emit(Event::FeedbackSet { parts: told });
-        assert!(run.asked(&set), "told of once, and whole");
+        let set = Event::FeedbackSet { parts: told };
+        assert!(run.emitted(&set), "told of once, and whole");
     }
 }
 
@@ -69,8 +69,7 @@ fn gate_briefing_is_renewed_for_each_attempt() {
 #[test]
 fn gate_briefing_is_added_to_feedback_of_resumed_run() {
     let progress = ResumePoint { feedback: vec![feedback("lint")], ..ResumePoint::default() };
-    let machine = LoopMachine::resumed(Rules { gates: true, ..rules() }, progress);
-    let mut run = Loop::of(machine);
+    let mut run = Loop::resume(Rules { gates: true, ..rules() }, progress);
     run.give(Input::Briefed { feedback: vec![feedback("gone")] });
     assert_eq!(run.machine.feedback(), [feedback("lint"), feedback("gone")]);
 }
@@ -103,7 +102,7 @@ fn failed_opening_check_starts_iteration_with_feedback() {
     let told = vec![feedback("so look")];
     let reason = "a check failed".to_owned();
     run.give(Input::GatesChecked(GateVerdict::Veto { reason, feedback: told }));
-    let vetoed = |action: &Action| matches!(action, Action::Emit(Event::Vetoed { .. }));
+    let vetoed = |action: &Action| matches!(action, Action::Emit(_, Event::Vetoed { .. }));
     assert!(run.actions.iter().any(vetoed), "{:?}", run.actions);
     assert_eq!(run.machine.iteration(), 1);
     assert_eq!(run.machine.feedback(), [feedback("it fails"), feedback("so look")]);
@@ -126,7 +125,9 @@ fn pause_during_briefing_pauses_before_attempt() {
     assert!(run.machine.is_paused() && !run.starts_agent());
     run.give(Input::Resume { max_iterations: None });
     assert!(run.asked(&Action::CollectBriefing));
-    assert_eq!((run.machine.iteration(), run.machine.attempt()), (1, 1));
+    run.give(Input::Briefed { feedback: Vec::new() });
+    assert!(run.starts_agent());
+    assert_eq!(run.position(), (1, 1));
 }
 
 #[test]

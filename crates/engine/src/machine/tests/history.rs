@@ -88,17 +88,19 @@ impl World {
                     self.gates = true;
                 }
                 Action::SkipScmTask(..) | Action::Save | Action::KillJob => {}
-                Action::Emit(Event::IterationStarted { max_iterations }) => {
+                Action::CheckDone => assert!(self.agent.is_some()),
+                Action::RunFinalChecks(_) => assert!(self.idle()),
+                Action::Emit(_, Event::IterationStarted { max_iterations }) => {
                     self.iterations += 1;
                     self.open_iterations += 1;
                     assert_eq!(self.open_iterations, 1, "every iteration ends before the next");
                     assert!(self.iterations <= max_iterations, "never more than the limit");
                 }
-                Action::Emit(Event::IterationEnded { complete, .. }) => {
+                Action::Emit(_, Event::IterationEnded { complete, .. }) => {
                     self.open_iterations -= 1;
                     assert!(!complete || !(self.guardrail_failed || self.unseen));
                 }
-                Action::Emit(_) => {}
+                Action::Emit(..) => {}
                 Action::Finish { outcome, .. } => {
                     assert!(self.idle(), "nothing is left running");
                     assert_eq!(self.open_iterations, 0, "every start has an end");
@@ -215,7 +217,7 @@ proptest! {
                     broken = true;
                     world.stop_asked = true;
                     world.stop_at_once = true;
-                    Input::Broken { message: "disk full".into() }
+                    Input::InternalError { message: "disk full".into() }
                 }
                 2 | 3 => Input::Timer,
                 9 if choice.is_multiple_of(4) => Input::Pause,
@@ -320,7 +322,7 @@ proptest! {
             if let Some(input) = input {
                 world.carry_out(machine.step(now, input));
             }
-            let expected = if broken { Outcome::Broken } else { Outcome::Interrupted };
+            let expected = if broken { Outcome::InternalError } else { Outcome::Interrupted };
             prop_assert_eq!(world.finished, Some(expected));
         }
         prop_assert!(machine.is_finished());

@@ -17,17 +17,38 @@ fn inactivity_timeout_ends_agent_and_output_resets_it() {
 }
 
 #[test]
+fn silence_after_output_checks_for_completion_once() {
+    let mut run = Loop::start(Rules { check_done_ms: Some(1_000), ..rules() });
+    run.give(Input::AgentStarted);
+    assert_eq!(run.machine.deadline(), None, "it has said nothing yet");
+    run.give(Input::Output).after(999).give(Input::Output).after(999).give(Input::Timer);
+    assert_eq!(run.actions, []);
+    run.after(1).give(Input::Timer);
+    assert_eq!(run.actions, [Action::CheckDone]);
+    assert_eq!(run.machine.deadline(), None, "it is checked again after more output");
+    run.give(Input::ResultSeen).until_deadline();
+    assert_eq!(run.actions, [Action::EndAgent(EndCause::ResultGrace)]);
+    // A limit at the same time does not hide the answer.
+    let inactivity_ms = Some(1_000);
+    let mut run = Loop::start(Rules { check_done_ms: Some(1_000), inactivity_ms, ..rules() });
+    run.give(Input::AgentStarted).give(Input::Output).after(1_000).give(Input::Timer);
+    assert_eq!(run.actions, [Action::CheckDone]);
+    run.give(Input::Timer);
+    assert_eq!(run.actions, [Action::EndAgent(EndCause::Inactivity)]);
+}
+
+#[test]
 fn silent_model_is_warned_about_once_then_ended() {
     let warned = |run: &Loop| {
         let is_warning =
-            |action: &&Action| matches!(action, Action::Emit(Event::ModelSilent { .. }));
+            |action: &&Action| matches!(action, Action::Emit(_, Event::ModelSilent { .. }));
         run.actions.iter().filter(is_warning).count()
     };
     let limit = 20 * 60_000;
     let mut run = Loop::start(Rules { silent_model_ms: Some(limit), ..rules() });
     run.give(Input::AgentStarted).after(limit / 4 - 1).give(Input::Output).until_deadline();
     let silent = Event::ModelSilent { silent_ms: limit / 4, limit_ms: limit };
-    assert_eq!(run.actions, [Action::Emit(silent)]);
+    assert_eq!(run.actions, [run.emit(silent)]);
     run.give(Input::Timer);
     assert_eq!(run.actions, []);
     run.until_deadline();
@@ -164,7 +185,7 @@ fn run_continues_when_reported_cost_is_below_estimate() {
         let report = AgentReport { usage: tokens(told), ..failed(Class::Limited) };
         run.give(Input::AgentEnded(Box::new(report)));
         let expected = ends.then_some((Outcome::Budget, 3));
-        let warns = |action: &Action| matches!(action, Action::Emit(Event::Warning { message }) if message.contains("goes on"));
+        let warns = |action: &Action| matches!(action, Action::Emit(_, Event::Warning { message }) if message.contains("goes on"));
         assert_eq!((run.outcome(), run.starts_agent()), (expected, !ends), "{told:?}");
         assert_eq!(run.actions.iter().any(warns), !ends, "{told:?}");
     }
@@ -180,7 +201,7 @@ fn wait_beyond_run_duration_ends_run() {
     };
     let message = |run: &Loop| {
         run.actions.iter().find_map(|action| match action {
-            Action::Emit(Event::RunEnded { message, .. }) => Some(message.to_string()),
+            Action::Emit(_, Event::RunEnded { message, .. }) => Some(message.to_string()),
             _ => None,
         })
     };
@@ -189,7 +210,7 @@ fn wait_beyond_run_duration_ends_run() {
         let mut run = start();
         run.agent(limited(Some(run.now.wall_ms / 1000 + seconds)));
         assert_eq!(run.outcome().is_none(), waits, "{seconds}");
-        let waiting = |action: &Action| matches!(action, Action::Emit(Event::Waiting { .. }));
+        let waiting = |action: &Action| matches!(action, Action::Emit(_, Event::Waiting { .. }));
         assert_eq!(run.actions.iter().any(waiting), waits, "{seconds}");
         if !waits {
             assert_eq!(run.outcome(), Some((Outcome::Budget, 3)));

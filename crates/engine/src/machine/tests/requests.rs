@@ -50,7 +50,7 @@ fn stop_during_retry_wait_is_interruption_not_failure() {
         this.agent(report).give(Input::Stop { signal: "SIGINT", now: false });
         assert_eq!(this.outcome(), Some((Outcome::Interrupted, 130)));
         let ended = this.actions.iter().find_map(|action| match action {
-            Action::Emit(Event::IterationEnded { class, .. }) => Some(*class),
+            Action::Emit(_, Event::IterationEnded { class, .. }) => Some(*class),
             _ => None,
         });
         assert_eq!(ended, Some(Class::Interrupted));
@@ -123,14 +123,14 @@ fn stopped_attempt_is_judged_if_no_checks_are_needed() {
             run.give(input);
         }
         let end = run.actions.iter().find_map(|action| match action {
-            Action::Emit(Event::RunEnded { outcome, exit_code, cut_off, .. }) => {
+            Action::Emit(_, Event::RunEnded { outcome, exit_code, cut_off, .. }) => {
                 Some((*outcome, *exit_code, *cut_off))
             }
             _ => None,
         });
         assert_eq!(end, Some(expected), "{name}");
         let iteration = run.actions.iter().find_map(|action| match action {
-            Action::Emit(Event::IterationEnded { cut_off, .. }) => Some(*cut_off),
+            Action::Emit(_, Event::IterationEnded { cut_off, .. }) => Some(*cut_off),
             _ => None,
         });
         assert_eq!(iteration, Some(expected.2), "{name}: whether it is begun again");
@@ -142,11 +142,11 @@ fn pause_waits_for_running_iteration_only() {
     let go_on = Input::Resume { max_iterations: None };
     let mut run = Loop::start(Rules { guardrails: vec![None], ..rules() });
     run.give(Input::AgentStarted).give(Input::Pause);
-    assert_eq!(run.actions, [Action::Emit(Event::PauseRequested)]);
+    assert_eq!(run.actions, [run.emit(Event::PauseRequested)]);
     run.give(Input::AgentEnded(Box::new(answered())));
     assert!(run.asked(&Action::RunGuardrail(0)), "an iteration is not left half done");
     run.give(Input::GuardrailEnded { failed: Some(feedback("red")) });
-    assert!(run.asked(&Action::Emit(Event::Paused)) && !run.starts_agent());
+    assert!(run.emitted(&Event::Paused) && !run.starts_agent());
     assert_eq!((run.machine.deadline(), run.machine.iteration()), (None, 1));
     run.give(Input::Pause);
     assert_eq!(run.actions, [], "once is enough");
@@ -191,12 +191,12 @@ fn duration_of_run_stopped_while_paused_excludes_pause() {
     assert!(run.machine.is_paused());
     run.after(1_000_000).give(Input::Stop { signal: "SIGTERM", now: false });
     let ended = run.actions.iter().find_map(|action| match action {
-        Action::Emit(Event::RunEnded { duration_ms, .. }) => Some(*duration_ms),
+        Action::Emit(_, Event::RunEnded { duration_ms, .. }) => Some(*duration_ms),
         _ => None,
     });
     assert_eq!(ended, Some(2_000));
     let iteration = run.actions.iter().find_map(|action| match action {
-        Action::Emit(Event::IterationEnded { duration_ms, .. }) => Some(*duration_ms),
+        Action::Emit(_, Event::IterationEnded { duration_ms, .. }) => Some(*duration_ms),
         _ => None,
     });
     assert_eq!(iteration, Some(2_000));
@@ -219,13 +219,13 @@ fn pause_can_be_cancelled_or_stopped() {
 #[test]
 fn signals_stop_after_job_then_at_once_then_kill() {
     let mut run = Loop::start(rules());
-    let stop = |now| Action::Emit(Event::StopRequested { signal: "SIGINT".into(), now });
+    let stop = |run: &Loop, now| run.emit(Event::StopRequested { signal: "SIGINT".into(), now });
     run.give(Input::AgentStarted).give(Input::Signal(StopSignal::Interrupt));
-    assert_eq!(run.actions, [stop(false)]);
+    assert_eq!(run.actions, [stop(&run, false)]);
     run.give(Input::Signal(StopSignal::Interrupt));
-    assert_eq!(run.actions, [stop(true), Action::EndAgent(EndCause::Interrupt)]);
+    assert_eq!(run.actions, [stop(&run, true), Action::EndAgent(EndCause::Interrupt)]);
     run.give(Input::Signal(StopSignal::Interrupt));
-    assert_eq!(run.actions, [Action::KillJob, stop(true)]);
+    assert_eq!(run.actions, [Action::KillJob, stop(&run, true)]);
     let mut run = Loop::start(rules());
     run.give(Input::AgentStarted).give(Input::Signal(StopSignal::HangUp));
     assert!(run.asked(&Action::EndAgent(EndCause::Interrupt)), "nobody is there to send another");
@@ -235,7 +235,7 @@ fn signals_stop_after_job_then_at_once_then_kill() {
 fn term_pauses_if_configured_and_second_one_ends() {
     let mut run = Loop::start(Rules { term_pauses: true, ..rules() });
     run.give(Input::AgentStarted).give(Input::Signal(StopSignal::Terminate));
-    assert_eq!(run.actions, [Action::Emit(Event::PauseRequested)]);
+    assert_eq!(run.actions, [run.emit(Event::PauseRequested)]);
     run.agent(answered());
     assert!(run.machine.is_paused() && run.machine.was_signalled());
     run.give(Input::Resume { max_iterations: None });
@@ -255,8 +255,8 @@ fn refused_hosts_are_reported_once_and_capped_per_iteration() {
     };
     let count = |run: &Loop| {
         let refused =
-            |action: &&Action| matches!(action, Action::Emit(Event::NetworkRefused { .. }));
-        let warning = |action: &&Action| matches!(action, Action::Emit(Event::Warning { .. }));
+            |action: &&Action| matches!(action, Action::Emit(_, Event::NetworkRefused { .. }));
+        let warning = |action: &&Action| matches!(action, Action::Emit(_, Event::Warning { .. }));
         let actions = run.actions.iter();
         (actions.clone().filter(refused).count(), actions.filter(warning).count())
     };
@@ -277,7 +277,7 @@ fn end_that_is_not_recorded_makes_run_broken() {
     run.agent(done());
     assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
     run.give(Input::EndNotRecorded { message: "disk full".into() });
-    assert_eq!(run.outcome(), Some((Outcome::Broken, exit_code::USAGE)));
+    assert_eq!(run.outcome(), Some((Outcome::InternalError, exit_code::USAGE)));
     run.give(Input::EndNotRecorded { message: "disk full".into() });
     assert_eq!(run.actions, [], "said once");
 }

@@ -26,7 +26,7 @@ fn changes_made_during_commit_message_are_not_committed() {
     let message = || AgentReport { has_message: true, ..answered() };
     let unseen =
         || UncheckedChange { reason: "a was changed".into(), feedback: feedback("look at a") };
-    let vetoed = Action::Emit(Event::Vetoed { reason: "a was changed".into() });
+    let vetoed = Event::Vetoed { reason: "a was changed".into() };
     let rules = |gates| Rules {
         scm: vec![ScmTaskKind::Commit, ScmTaskKind::Other],
         guardrails: vec![None],
@@ -44,9 +44,9 @@ fn changes_made_during_commit_message_are_not_committed() {
         assert_eq!(run.actions, [Action::RunScmTask(0)]);
         run.give(Input::ScmTaskEnded { ok: true, feedback: None })
             .give(Input::ScmTaskEnded { ok: true, feedback: None });
-        assert!(run.asked(&vetoed), "{:?}", run.actions);
+        assert!(run.emitted(&vetoed), "{:?}", run.actions);
         let is_noted =
-            |action: &Action| matches!(action, Action::Emit(Event::CompletionChecked { .. }));
+            |action: &Action| matches!(action, Action::Emit(_, Event::CompletionChecked { .. }));
         assert!(!run.actions.iter().any(is_noted), "whoever goes on has to check it");
         if gates {
             assert!(run.asked(&Action::CheckGates { claimed: false, checks_passed: false }));
@@ -66,7 +66,7 @@ fn changes_made_during_commit_message_are_not_committed() {
         dirty(&mut run, done());
         run.asked_for_message(answered(), CommitGuardResult::Moved(unseen()));
         let is_task = |action: &Action| matches!(action, Action::RunScmTask(_));
-        assert!(!run.actions.iter().any(is_task) && run.asked(&vetoed), "{:?}", run.actions);
+        assert!(!run.actions.iter().any(is_task) && run.emitted(&vetoed), "{:?}", run.actions);
         if gates {
             run.give(Input::GatesChecked(GateVerdict::Complete));
         }

@@ -9,7 +9,7 @@ fn missing_iteration_start_follows_from_stamp() {
         (5, 3, agent_started()),
         (9, 3, agent_ended(Class::Answered, priced(0.5, 7))),
     ]);
-    assert_eq!((state.resume.completed, state.totals.iteration), (2, 3));
+    assert_eq!((state.resume.iterations, state.totals.iteration), (2, 3));
     let open = OpenIteration { iteration: 3, attempts: 1, worked_ms: 1_000 };
     assert_eq!(state.resume.open, Some(open));
     let record = state.iterations.last().unwrap();
@@ -60,7 +60,7 @@ fn end_of_0_1_journal_yields_last_failure_and_used_up_budget() {
     assert_eq!(budget.used_up.as_deref(), Some("$5.00 of $5.00"));
     assert_eq!(end(Outcome::Budget, "a wait would outlast the time").used_up, None);
     // Other ends keep their words.
-    assert_eq!(end(Outcome::Broken, failed).last_failure, None);
+    assert_eq!(end(Outcome::InternalError, failed).last_failure, None);
 }
 
 #[test]
@@ -109,10 +109,10 @@ fn restart_forgets_scm_tasks_of_earlier_start() {
         (2, 1, Event::ScmEnded { task: task(), ok: true, detail: "".into(), duration_ms: 1 }),
         (3, 1, Event::ScmStarted { task: task(), argv }),
     ]);
-    assert_eq!(state.resume.committing.as_deref(), Some("Fix it"));
+    assert_eq!(state.resume.pending_commit.as_deref(), Some("Fix it"));
     let repository = Event::Repository { head: "a".into(), commits: Vec::new(), by_others: false };
     apply(&mut state, (4, 1, repository));
-    assert_eq!(state.resume.committing, None, "the repository shows whether it was made");
+    assert_eq!(state.resume.pending_commit, None, "the repository shows whether it was made");
     let done = |state: &RunState| state.iterations.last().map(|last| last.scm_done.len());
     assert_eq!(done(&state), Some(1));
     apply(&mut state, (9, 0, run_started()));
@@ -132,7 +132,7 @@ fn live_state_keeps_only_current_iteration() {
         apply(&mut state, (i64::from(iteration), iteration, ended));
     }
     assert_eq!((state.iterations.len(), state.waits.len()), (1, 1));
-    assert_eq!((state.resume.completed, state.totals.iterations_ended), (50, 50));
+    assert_eq!((state.resume.iterations, state.totals.iterations_ended), (50, 50));
 }
 
 #[test]

@@ -4,11 +4,15 @@ use super::super::*;
 use crate::event::{Class, FailAction, Feedback, Outcome, Stamp, Usage};
 
 fn fold(events: Vec<(i64, u32, u32, Event<'static>)>) -> ResumePoint {
+    closed(events).resume
+}
+
+fn closed(events: Vec<(i64, u32, u32, Event<'static>)>) -> RunState {
     let mut state = RunState::default();
     for (time_ms, iteration, attempt, event) in events {
         state.apply(&Entry { at: Stamp { time_ms, iteration, attempt }, event });
     }
-    state.resume_point()
+    state.closed()
 }
 
 fn run_started() -> Event<'static> {
@@ -105,7 +109,7 @@ fn retrying(failures: u32) -> Event<'static> {
 fn progress_keeps_cut_off_iteration_open_and_its_usage() {
     let part = Feedback { action: FailAction::Append, message: "red".into() };
     let parts = vec![part.clone()];
-    let progress = fold(vec![
+    let state = closed(vec![
         (0, 0, 0, run_started()),
         (10, 1, 0, Event::IterationStarted { max_iterations: 5 }),
         (20, 1, 1, agent_started()),
@@ -116,12 +120,12 @@ fn progress_keeps_cut_off_iteration_open_and_its_usage() {
         (60, 2, 1, agent_started()),
         (70, 2, 1, Event::Usage(usage(7))),
     ]);
-    assert_eq!(progress.iterations, 1);
-    assert_eq!(progress.open, Some(OpenIteration { iteration: 2, attempts: 1, worked_ms: 10 }));
-    assert_eq!(progress.feedback, parts);
-    assert_eq!(progress.spending.reported().input_tokens, 107);
-    assert_eq!((progress.tools, progress.tool_errors), (2, 1));
-    assert_eq!((progress.active_ms, progress.outcome), (70, None));
+    assert_eq!(state.resume.iterations, 1);
+    assert_eq!(state.resume.open, Some(OpenIteration { iteration: 2, attempts: 1, worked_ms: 10 }));
+    assert_eq!(state.resume.feedback, parts);
+    assert_eq!(state.totals.spending.reported().input_tokens, 107);
+    assert_eq!((state.totals.tools, state.totals.tool_errors), (2, 1));
+    assert_eq!((state.clock.active_ms, state.outcome()), (70, None));
 }
 
 #[test]
@@ -174,8 +178,8 @@ fn progress_reopens_iteration_that_was_cut_off() {
 #[test]
 fn progress_counts_usage_of_result_before_agent_ends() {
     let told = Event::Result { failure: None, usage: Some(usage(9)), turns: None };
-    let progress = fold(vec![(0, 1, 1, agent_started()), (1, 1, 1, told)]);
-    assert_eq!(progress.spending.reported(), usage(9));
+    let state = closed(vec![(0, 1, 1, agent_started()), (1, 1, 1, told)]);
+    assert_eq!(state.totals.spending.reported(), usage(9));
 }
 
 #[test]
@@ -193,11 +197,11 @@ fn progress_recovers_lost_entries_from_later_totals() {
     for lost in 0..whole.len() - 1 {
         let mut damaged = whole.clone();
         damaged.remove(lost);
-        let progress = fold(damaged);
-        assert_eq!(progress.iterations, all.iterations, "without {lost}");
-        assert_eq!(progress.open.map(|open| open.iteration), Some(2), "without {lost}");
+        let state = closed(damaged);
+        assert_eq!(state.resume.iterations, all.iterations, "without {lost}");
+        assert_eq!(state.resume.open.map(|open| open.iteration), Some(2), "without {lost}");
         // The end of an agent, or that of its iteration: each tells.
-        assert_eq!(progress.spending.reported(), usage(100), "without {lost}");
+        assert_eq!(state.totals.spending.reported(), usage(100), "without {lost}");
     }
     let continued = Event::RunContinued {
         after: None,
@@ -207,9 +211,9 @@ fn progress_recovers_lost_entries_from_later_totals() {
         usage: usage(500),
         duration_ms: 9_000,
     };
-    let progress = fold(vec![(0, 0, 0, run_started()), (1, 0, 0, continued)]);
-    assert_eq!((progress.iterations, progress.active_ms), (7, 9_000));
-    assert_eq!(progress.spending.reported(), usage(500));
+    let state = closed(vec![(0, 0, 0, run_started()), (1, 0, 0, continued)]);
+    assert_eq!((state.resume.iterations, state.clock.active_ms), (7, 9_000));
+    assert_eq!(state.totals.spending.reported(), usage(500));
 }
 
 #[test]
@@ -328,7 +332,7 @@ fn progress_keeps_answer_pending_until_checks_end() {
 
 #[test]
 fn progress_excludes_pauses_and_downtime_from_active_time() {
-    let progress = fold(vec![
+    let state = closed(vec![
         (1_000, 0, 0, run_started()),
         (2_000, 1, 0, Event::IterationStarted { max_iterations: 5 }),
         (3_000, 1, 1, iteration_ended(Class::Answered, false)),
@@ -339,7 +343,7 @@ fn progress_excludes_pauses_and_downtime_from_active_time() {
         (90_000_000, 0, 0, run_started()),
         (90_001_000, 2, 0, Event::IterationStarted { max_iterations: 5 }),
     ]);
-    assert_eq!(progress.active_ms, 4_000);
+    assert_eq!(state.clock.active_ms, 4_000);
 }
 
 #[test]

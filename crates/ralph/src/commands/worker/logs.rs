@@ -23,7 +23,7 @@ use ralph_process::trust;
 use ralph_report::style::{Capabilities, Style};
 use ralph_report::terminal::TerminalReporter;
 use ralph_report::worker_lines::WorkerTracker;
-use ralph_report::{Backpressure, Reporter};
+use ralph_report::{Backpressure, Recorded, Reporter};
 
 /// In case a change goes unnoticed.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -48,7 +48,7 @@ pub fn logs(args: &LogsArgs) -> Result<u8, Error> {
     follow(&path, args.follow.then_some(&worker), &mut reporter)
         .map_err(|err| Error::failed(format!("cannot read {}: {err}", path.display())))?;
     reporter.finish();
-    reporter.take_warning().map_or(Ok(0), |trouble| Err(Error::failed(trouble)))
+    reporter.take_problem().map_or(Ok(0), |problem| Err(Error::failed(problem.into_message())))
 }
 
 /// Reports a journal, and its new entries while the worker's loop is alive.
@@ -75,7 +75,8 @@ fn follow(
                     _ => {}
                 }
                 run.apply(&entry);
-                reporter.event(entry.at, &entry.event, &run);
+                let (at, event, line) = (entry.at, &entry.event, line.trim_ascii_end());
+                reporter.event(Recorded { at, event, line, run: &run });
                 reporter.flush();
             }
             line.clear();

@@ -15,7 +15,7 @@ use ralph_driver::resume::ResumeState;
 use ralph_driver::run_spec::{PromptSource, RunSpec};
 use ralph_engine::completion::CompletionRule;
 use ralph_events::error::Error;
-use ralph_events::run_state::{Pending, ResumePoint};
+use ralph_events::run_state::{Pending, RunState};
 use ralph_process as process;
 use ralph_report::worker_lines::{WorkerState, WorkerStatus, WorkerTracker};
 use ralph_store::project::Project;
@@ -124,7 +124,7 @@ fn start(worker: &Worker) -> Result<u8, Error> {
     let resume = previous.as_ref().and_then(|previous| previous.run_id.clone()).filter(journal);
     let resume_state = resume.as_ref().map(|run| load_resume_state(&project, run));
     args.common.only_checks =
-        resume_state.as_ref().is_some_and(|it| it.progress.needs_only_checks());
+        resume_state.as_ref().is_some_and(|it| it.run.resume.needs_only_checks());
     let mut plan = LaunchPlan::new(&project, &args.common, defaults(&args), loaded, recovery)
         .with_origin(&home);
     let mut spec = run_spec(&plan, &args)?;
@@ -138,13 +138,14 @@ fn start(worker: &Worker) -> Result<u8, Error> {
         if previous.max_iterations > 0 {
             spec.rules.max_iterations = previous.max_iterations;
         }
-        spec.progress = Some(match resume_state.filter(|resume_state| !resume_state.is_lost) {
-            Some(resume_state) => resume_state.progress,
-            None => ResumePoint {
-                iterations: previous.current_iteration,
-                failures: previous.consecutive_failures,
-                ..ResumePoint::default()
-            },
+        spec.resumed = Some(match resume_state.filter(|resume_state| !resume_state.is_lost) {
+            Some(resume_state) => resume_state.run,
+            None => {
+                let mut state = RunState::default();
+                state.resume.iterations = previous.current_iteration;
+                state.resume.failures = previous.consecutive_failures;
+                state
+            }
         });
         state = WorkerState {
             status: WorkerStatus::Running,
@@ -164,11 +165,11 @@ fn start(worker: &Worker) -> Result<u8, Error> {
 /// An interrupted iteration counts as used, like a failed one.
 fn load_resume_state(project: &Project, run: &str) -> ResumeState {
     let mut state = ResumeState::load(&project.run_dir(run));
-    let progress = &mut state.progress;
-    if progress.pending == Pending::Nothing
-        && let Some(open) = progress.open.take()
+    let point = &mut state.run.resume;
+    if point.pending == Pending::Nothing
+        && let Some(open) = point.open.take()
     {
-        progress.iterations = progress.iterations.max(open.iteration);
+        point.iterations = point.iterations.max(open.iteration);
     }
     state
 }

@@ -49,7 +49,7 @@ fn summary_of_cut_off_iteration_shows_how_far_it_got() {
     }
     let mut lowered = read(begun(), None);
     lowered.iterations.extend(lowered.iterations.clone());
-    lowered.max_iterations = 1;
+    lowered.info.max_iterations = 1;
     assert!(terminal(&lowered).contains("2 iterations, now at most 1\n"), "{lowered:?}");
 }
 
@@ -79,8 +79,11 @@ fn summary_merges_restarted_iteration_into_one_row() {
         None,
     );
     let only = &facts.iterations[0];
-    assert_eq!((only.duration_ms, only.usage.cost_usd), (20_000 + 10_000 + 60_000, Some(1.5)));
-    assert_eq!((only.begun, only.attempts, facts.duration_ms), (3, 3, 100_000));
+    assert_eq!(
+        (only.record.duration_ms, only.record.usage.cost_usd),
+        (20_000 + 10_000 + 60_000, Some(1.5))
+    );
+    assert_eq!((only.record.starts, only.record.attempts, facts.duration_ms), (3, 3, 100_000));
     let told = terminal(&facts);
     assert!(
         told.contains("  1  answered                1m30s     $1.50     6 tools, begun 3 times")
@@ -120,8 +123,11 @@ fn summary_of_iteration_checked_later_shows_last_checks() {
         ]);
         let facts = read(events, None);
         let only = &facts.iterations[0];
-        assert_eq!((only.begun, only.attempts, only.usage.cost_usd), (1, 1, Some(0.5)));
-        assert!(only.ended && !only.cut_off);
+        assert_eq!(
+            (only.record.starts, only.record.attempts, only.record.usage.cost_usd),
+            (1, 1, Some(0.5))
+        );
+        assert!(only.record.ended && !only.record.cut_off);
         let told = terminal(&facts);
         assert!(told.contains("  1  answered "), "{told}");
         assert!(told.contains("  + make test"), "{told}");
@@ -168,7 +174,7 @@ fn resumed_run_killed_in_wait_is_shown_as_working() {
         (30, 1, iteration_started()),
         (31, 1, agent_started()),
     ];
-    assert_eq!(read(events, Some(40)).doing, Some(RunActivity::Working));
+    assert_eq!(read(events, Some(40)).activity, Some(RunActivity::Working));
 }
 
 #[test]

@@ -172,8 +172,8 @@ fn summary_of_stopped_wait_shows_pending_reset_time() {
 fn summary_explains_outcome_before_agent_message() {
     for (outcome, expected) in [
         (Outcome::CredentialsRefused, "the agent's credentials were refused: why"),
-        (Outcome::PromptLost, "failed before the agent was asked: why"),
-        (Outcome::Broken, "ralph could not go on: why"),
+        (Outcome::PromptMissing, "failed before the agent was asked: why"),
+        (Outcome::InternalError, "ralph could not go on: why"),
         (Outcome::Stalled, "why"),
     ] {
         let events = vec![(1, 0, run_started()), (4, 1, ended(outcome, "why"))];

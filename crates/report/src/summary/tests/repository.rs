@@ -36,7 +36,7 @@ fn summary_attributes_commits_to_run_or_others() {
     };
     assert_eq!(subjects(&facts.iterations[0].commits), ["made well"], "what was amended is gone");
     assert_eq!(subjects(&facts.iterations[1].commits), ["lost"]);
-    assert_eq!(subjects(&facts.others), ["by a person"]);
+    assert_eq!(subjects(&facts.commits_by_others), ["by a person"]);
     let mut facts = facts;
     facts.mark_unreachable(&HashSet::from(["three"]));
     let told = terminal(&facts);

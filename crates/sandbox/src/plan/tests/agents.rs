@@ -61,7 +61,7 @@ fn plan_passes_keys_of_each_agent_as_its_profile_says() {
             let is_own = profile.key_prefixes.iter().any(|own| name.starts_with(own));
             assert_eq!(withheld.contains(&name), !is_own, "{}: {name}", profile.name);
         }
-        let has_cloud = !profile.cloud_keys.is_empty();
+        let has_cloud = !profile.extras.cloud_keys.is_empty();
         let keeps_cloud = withheld.iter().all(|name| name != "AWS_SECRET_ACCESS_KEY");
         assert_eq!(keeps_cloud, has_cloud, "{}", profile.name);
     }

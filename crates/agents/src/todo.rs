@@ -27,7 +27,7 @@ impl TodoChange {
         }
         let input = input?;
         match tool {
-            "TodoWrite" | "todo_write" => todo_items(input).map(TodoChange::Replace),
+            "TodoWrite" | "todo_write" => TodoChange::replace(input),
             "TaskCreate" => {
                 let task: TodoTask<'_> = serde_json::from_slice(input.bytes()).ok()?;
                 Some(TodoChange::Add(task.subject?.text().into_owned()))
@@ -43,28 +43,30 @@ impl TodoChange {
             _ => None,
         }
     }
-}
 
-/// Parses `{"todos": [{"content": …, "status": …}]}`.
-pub(crate) fn todo_items(input: RawJson<'_>) -> Option<Vec<TodoItem>> {
-    #[derive(Deserialize)]
-    struct TodoWrite<'a> {
-        #[serde(borrow)]
-        todos: Vec<TodoInput<'a>>,
+    /// Parses `{"todos": [{"content": …, "status": …}]}`.
+    pub(super) fn replace(input: RawJson<'_>) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct TodoWrite<'a> {
+            #[serde(borrow)]
+            todos: Vec<TodoInput<'a>>,
+        }
+        #[derive(Deserialize)]
+        struct TodoInput<'a> {
+            #[serde(borrow, alias = "description")]
+            content: RawText<'a>,
+            status: Option<ShortStr<'a>>,
+        }
+        let write: TodoWrite<'_> = serde_json::from_slice(input.bytes()).ok()?;
+        let todos = write.todos.into_iter();
+        let open = todos.filter(|entry| entry.status.as_deref() != Some("cancelled"));
+        let item = |entry: TodoInput<'_>| TodoItem {
+            text: entry.content.text().into_owned(),
+            status: status(entry.status.as_deref().unwrap_or_default())
+                .unwrap_or(TodoStatus::Pending),
+        };
+        Some(TodoChange::Replace(open.take(TodoList::MAX).map(item).collect()))
     }
-    #[derive(Deserialize)]
-    struct TodoInput<'a> {
-        #[serde(borrow, alias = "description")]
-        content: RawText<'a>,
-        status: Option<ShortStr<'a>>,
-    }
-    let write: TodoWrite<'_> = serde_json::from_slice(input.bytes()).ok()?;
-    let open = write.todos.into_iter().filter(|entry| entry.status.as_deref() != Some("cancelled"));
-    let item = |entry: TodoInput<'_>| TodoItem {
-        text: entry.content.text().into_owned(),
-        status: status(entry.status.as_deref().unwrap_or_default()).unwrap_or(TodoStatus::Pending),
-    };
-    Some(open.take(TodoList::MAX).map(item).collect())
 }
 
 fn id_text(raw: RawJson<'_>) -> String {
