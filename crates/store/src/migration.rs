@@ -59,6 +59,10 @@ pub fn find_runs(project: &Project, ralph_home: &Path) -> Result<Option<ProjectC
             let _ = runs_link::create(project);
             return Ok(Some(ProjectChange::CopyOf(from)));
         }
+        // Moved under a run that still writes there.
+        let Ok(_idle) = lock::lock_briefly(project.root(), &project.lock_path()) else {
+            return Ok(None);
+        };
         project_record::take_over(ralph_home, &from, project.root()).map_err(failed)?;
         let _ = runs_link::create(project);
         return Ok(Some(ProjectChange::Moved { from }));
@@ -449,6 +453,21 @@ mod tests {
             place.path("far/.ralph/runs").read_link().unwrap(),
             place.project("far").runs_dir()
         );
+    }
+
+    #[test]
+    fn runs_stay_while_run_is_active_in_moved_project() {
+        let place = Place::new();
+        place.project("app").prepare_state().unwrap();
+        place.project("app").run_dir(RUN).create().unwrap();
+        let holder = Holder { pid: 7, run: RUN.into(), command: "run".into() };
+        let lock = place.project("app").lock_path();
+        let held = Lock::try_lock(&place.path("app"), &lock, &holder).unwrap();
+        fs::rename(place.path("app"), place.path("moved")).unwrap();
+        assert_eq!((place.open("moved").unwrap(), place.runs("app").len()), (None, 1));
+        drop(held);
+        assert!(place.open("moved").unwrap().is_some());
+        assert_eq!(place.runs("moved"), [RUN]);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::lock;
 use super::naming;
 use super::private_files;
 use super::relocation::{DirIdentity, Relocation};
@@ -192,6 +193,10 @@ pub fn adopt_moved_project(home: &Path, root: &Path) -> io::Result<Option<PathBu
         .iter()
         .find_map(|record| record.identity.as_ref()?.find_moved(&record.root, root.ancestors()));
     let Some(moved) = moved else { return Ok(None) };
+    // Moved under a run that still writes there.
+    let Ok(_idle) = lock::lock_briefly(root, &ProjectHome::new(home, root).dir) else {
+        return Ok(None);
+    };
     let mut from = None;
     for record in records.iter().filter(|record| moved.apply(&record.root) != record.root) {
         let to = moved.apply(&record.root);
