@@ -97,13 +97,11 @@ fn report_change(project: &Project, change: Option<ProjectChange>) {
             "this project is a copy of {}; it starts a list of runs of its own",
             original.display()
         ),
-        ProjectChange::Migrated { runs: 1 } => {
-            format!("moved the run of this project to {}; .ralph/runs links there", runs.display())
+        ProjectChange::Migrated { runs: count } => {
+            let what = if count == 1 { "run".to_owned() } else { format!("{count} runs") };
+            let runs = runs.display();
+            format!("moved the {what} of this project to {runs}; .ralph/runs links there")
         }
-        ProjectChange::Migrated { runs: count } => format!(
-            "moved the {count} runs of this project to {}; .ralph/runs links there",
-            runs.display()
-        ),
     });
 }
 

@@ -1,7 +1,5 @@
 //! `ralph work`: works through a task list.
 
-use std::path::Path;
-
 use clap::Args;
 
 use crate::config::{LoadedSettings, Settings};
@@ -100,9 +98,8 @@ pub(super) fn launch(mut plan: LaunchPlan<'_>) -> Result<u8, Error> {
         ));
     }
     let spec = plan.run_spec()?;
-    let starts = plan.action == LaunchAction::Start;
-    if let Some(snapshots) = state.paths.ledger_dir().filter(|_| starts && is_new) {
-        ledger_store::prune(snapshots, plan.settings().runs.keep as usize);
+    if plan.action == LaunchAction::Start && is_new {
+        ledger_store::prune(state.paths.dir(), plan.settings().runs.keep as usize);
     }
     let (tasks, variables) = (Some(state.into_spec()), Some(Variables::RunFigures));
     plan.preflight(RunSpec { guardrails, tasks, variables, ..spec })?.start_or_show()
@@ -179,11 +176,6 @@ impl ListState {
 
     fn print_nothing_to_do(&self) -> Result<u8, Error> {
         let ListState { name, paths, list, memory, accepted, .. } = self;
-        if let Some(err) = self.paths.ledger_dir().and_then(ledger_store::unwritable_reason) {
-            crate::cli::warn(&format!(
-                "what runs remember of {name} cannot be kept ({err}): a story that an agent has dropped is not missed"
-            ));
-        }
         memory.ledger_problem.iter().for_each(|message| crate::cli::warn(message));
         if *accepted && let Err(err) = paths.accept(&memory.ledger) {
             crate::cli::warn(&format!("that {name} was accepted cannot be remembered: {err}"));
@@ -197,7 +189,7 @@ impl ListState {
     fn into_spec(self) -> TasksSpec {
         TasksSpec {
             path: self.documents.path(TASKS),
-            snapshots: self.paths.ledger_dir().map(Path::to_owned),
+            snapshots: Some(self.paths.dir().to_owned()),
             name: self.name,
             list: self.list,
             ledger: self.memory.ledger,

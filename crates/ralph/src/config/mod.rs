@@ -207,20 +207,16 @@ pub fn load(sources: &Sources) -> Result<LoadedSettings, Error> {
 
 /// Arrays and empty objects are values.
 pub fn leaf_values(document: &Value) -> Vec<(String, &Value)> {
-    fn collect<'v>(value: &'v Value, path: &str, all: &mut Vec<(String, &'v Value)>) {
+    fn leaves<'v>(value: &'v Value, path: &str) -> Vec<(String, &'v Value)> {
         match value {
-            Value::Object(map) if !map.is_empty() => {
-                for (key, value) in map {
-                    collect(value, &schema::join(path, key), all);
-                }
-            }
-            Value::Object(_) if path.is_empty() => {}
-            leaf => all.push((path.to_owned(), leaf)),
+            Value::Object(map) if !map.is_empty() || path.is_empty() => map
+                .iter()
+                .flat_map(|(key, value)| leaves(value, &schema::join(path, key)))
+                .collect(),
+            leaf => vec![(path.to_owned(), leaf)],
         }
     }
-    let mut all = Vec::new();
-    collect(document, "", &mut all);
-    all
+    leaves(document, "")
 }
 
 fn nest_value<'k>(keys: impl DoubleEndedIterator<Item = &'k str>, value: Value) -> Value {
