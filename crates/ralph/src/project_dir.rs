@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use crate::config::loop_file;
 use crate::config::{self, Settings};
-use crate::workers::store::{Worker, Workers};
+use crate::workers::registry::Workers;
+use crate::workers::store::Worker;
 use ralph_events::env_names::RUN_ID;
 use ralph_events::error::Error;
 use ralph_git as git;

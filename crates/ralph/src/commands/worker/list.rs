@@ -5,7 +5,8 @@ use std::path::Path;
 use serde_json::json;
 
 use super::{ListFormat, LsArgs, StatusArgs, StatusFormat, live};
-use crate::workers::store::{StoredState, Worker, Workers};
+use crate::workers::registry::Workers;
+use crate::workers::store::{StoredState, Worker};
 use ralph_events::control_chars::strip_control_chars;
 use ralph_events::error::Error;
 use ralph_events::json_writer;
