@@ -211,9 +211,9 @@ fn stop_hook_reports_dropped_story() {
     let home = project.home().join(".ralph");
     let root = project.path().canonicalize().expect("a project");
     let store = ralph_store::project::Project::new(&root, &home);
-    let paths = ralph_tasks::ledger_store::LedgerPaths::new(Some(&home), &store, &tasks);
-    let remembered = paths.ledger_dir().expect("a directory").to_owned();
-    std::fs::create_dir_all(&remembered).expect("a directory");
+    let paths = ralph_tasks::ledger_store::LedgerPaths::new(&store, &tasks);
+    let remembered = paths.dir();
+    std::fs::create_dir_all(remembered).expect("a directory");
     std::fs::write(remembered.join(format!("{RUN}.json")), ledger.to_string()).expect("a file");
     project.write(".ralph-active", "{}");
     let stop = |run: &str| {

@@ -209,7 +209,6 @@ fn unreadable_ledger_is_reported_and_work_rechecked() {
     let done = [json!([write_stories_step(&[passing("a")]), print_step("ok")])];
     work(&project, &[], &done).run().success();
     std::fs::write(memory(&project), "{").expect("the memory");
-    std::fs::write(project.newest_run().join("ledger.json"), "{").expect("its copy");
     let output = work(&project, &[], &done).run();
     output.success().stderr_has("ledgers of ralph/tasks.json cannot be read");
     assert!(prompts(&project)[1].contains("Find out whether they do pass"));

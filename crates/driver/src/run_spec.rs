@@ -6,6 +6,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use ralph_agents as agents;
 use ralph_agents::filter::FilteredReader;
 use ralph_agents::{
@@ -20,6 +22,7 @@ use ralph_events::event::{FailAction, Purpose};
 use ralph_events::redact;
 use ralph_events::run_state::RunState;
 use ralph_git::ScmSpec;
+use ralph_store::saved_path;
 use ralph_tasks::TaskList;
 use ralph_tasks::ledger::Ledger;
 
@@ -145,13 +148,6 @@ impl Variables {
             Variables::Template { given, environment, .. } => {
                 given.get(name).or_else(|| environment.get(name)).map(String::as_str)
             }
-            Variables::RunFigures => None,
-        }
-    }
-
-    pub fn template_values(&self) -> Option<&BTreeMap<String, String>> {
-        match self {
-            Variables::Template { given, .. } => Some(given),
             Variables::RunFigures => None,
         }
     }
@@ -293,19 +289,21 @@ impl AgentSpec {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum PromptSource {
     Text(String),
     /// Read for each attempt.
-    File(PathBuf),
+    File(#[serde(with = "saved_path")] PathBuf),
     /// Read for each attempt, with a default for a missing or empty file.
     FileOrDefault {
+        #[serde(with = "saved_path")]
         path: PathBuf,
         otherwise: String,
     },
     BuiltIn {
-        name: &'static str,
-        text: &'static str,
+        name: Cow<'static, str>,
+        text: Cow<'static, str>,
     },
     /// The built-in prompt for a task list, with the list's path.
     TaskList(String),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::config::loop_file;
 use crate::config::{self, Settings};
-use crate::workers::store::Workers;
+use crate::workers::store::{Worker, Workers};
 use ralph_events::env_names::RUN_ID;
 use ralph_events::error::Error;
 use ralph_git as git;
@@ -97,13 +97,11 @@ fn report_change(project: &Project, change: Option<ProjectChange>) {
             "this project is a copy of {}; it starts a list of runs of its own",
             original.display()
         ),
-        ProjectChange::Migrated { runs: 1 } => {
-            format!("moved the run of this project to {}; .ralph/runs links there", runs.display())
+        ProjectChange::Migrated { runs: count } => {
+            let what = if count == 1 { "run".to_owned() } else { format!("{count} runs") };
+            let runs = runs.display();
+            format!("moved the {what} of this project to {runs}; .ralph/runs links there")
         }
-        ProjectChange::Migrated { runs: count } => format!(
-            "moved the {count} runs of this project to {}; .ralph/runs links there",
-            runs.display()
-        ),
     });
 }
 
@@ -121,7 +119,7 @@ pub(super) fn known_agent_dirs() -> Vec<PathBuf> {
         dirs.extend(record.agent_writable);
     }
     let workers = Workers::open_user_dir().and_then(|workers| workers.all()).unwrap_or_default();
-    let worktrees = workers.iter().filter_map(|worker| worker.launch().ok()?.worktree);
+    let worktrees = workers.iter().filter_map(Worker::worktree);
     dirs.extend(worktrees.map(|worktree| worktree.path));
     dirs
 }

@@ -4,7 +4,7 @@ use ralph_events::error::Error;
 use ralph_events::run_state::{RunState, TaskProgress};
 use ralph_git::file_history::{HistoryExtent, file_versions};
 use ralph_store::project::Project;
-use ralph_store::{home, runs};
+use ralph_store::runs;
 use ralph_tasks as task_list;
 use ralph_tasks::changes::{self, ListChanges};
 use ralph_tasks::documents::{Documents, TASKS, without_placeholder};
@@ -23,8 +23,7 @@ pub(super) struct TaskMemory {
 }
 
 pub(super) fn ledger_paths(project: &Project, documents: &Documents) -> LedgerPaths {
-    let home = home::ralph_home(|name| std::env::var_os(name));
-    LedgerPaths::new(home.as_deref(), project, &documents.path(TASKS))
+    LedgerPaths::new(project, &documents.path(TASKS))
 }
 
 /// Fails if removed stories could go unnoticed. `has_guardrails`: those count as checks.

@@ -28,29 +28,14 @@ fn create_in(archives: &Path, stem: &str, files: &[(&str, Vec<u8>)]) -> io::Resu
     for (name, bytes) in files {
         ralph_store::save::save_atomically(&staged.path().join(name), bytes)?;
     }
-    let target = create_unique_dir(archives, stem)?;
-    // Replaces the empty directory that reserves the name.
-    if let Err(err) = std::fs::rename(staged.path(), &target) {
-        let _ = std::fs::remove_dir(&target);
-        return Err(err);
-    }
+    let names = (1_u32..).map(|n| if n == 1 { stem.to_owned() } else { format!("{stem}-{n}") });
+    let mut targets = names.map(|name| archives.join(name));
+    let target = targets.find(|path| path.symlink_metadata().is_err());
+    let target = target.ok_or(io::ErrorKind::AlreadyExists)?;
+    std::fs::rename(staged.path(), &target)?;
     // It was renamed, so there is nothing to clean up.
     let _ = staged.keep();
     Ok(target)
-}
-
-/// Reserves the first free name.
-fn create_unique_dir(archives: &Path, stem: &str) -> io::Result<PathBuf> {
-    for n in 1_u32.. {
-        let name = if n == 1 { stem.to_owned() } else { format!("{stem}-{n}") };
-        let path = archives.join(name);
-        match std::fs::create_dir(&path) {
-            Ok(()) => return Ok(path),
-            Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(err) => return Err(err),
-        }
-    }
-    Err(io::ErrorKind::AlreadyExists.into())
 }
 
 #[cfg(test)]

@@ -201,19 +201,14 @@ impl Ledger {
     /// commands of the oldest, marks and criteria of the list itself.
     pub fn from_versions(list: &TaskList, versions: &[TaskList]) -> Ledger {
         let mut ledger = Ledger::new(list);
-        let stories = versions.iter().flat_map(|version| &version.stories);
-        ledger.merge(stories.map(|story| (&story.id, &story.source)));
+        for story in versions.iter().flat_map(|version| &version.stories) {
+            ledger.stories.entry(story.id.as_str()).or_insert_with(|| story.source.clone());
+        }
         if let Some(oldest) = versions.iter().rfind(|version| !version.stories.is_empty()) {
             let added = difference(&list.verify_commands, &oldest.verify_commands);
             ledger.verify_commands = oldest.verify_commands.iter().cloned().chain(added).collect();
         }
         ledger
-    }
-
-    fn merge<'a>(&mut self, stories: impl Iterator<Item = (&'a String, &'a Value)>) {
-        for (id, story) in stories {
-            self.stories.entry(id.as_str()).or_insert_with(|| story.clone());
-        }
     }
 
     /// The ledger for the next run, and the changes since the previous one. After a run that ended,

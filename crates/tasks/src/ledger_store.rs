@@ -12,7 +12,7 @@ use crate::ledger::Ledger;
 use ralph_store::naming;
 use ralph_store::private_files;
 use ralph_store::project::Project;
-use ralph_store::project_record::{ProjectHome, fnv64};
+use ralph_store::project_record::fnv64;
 use ralph_store::runs::{self, is_id};
 use ralph_store::safe_fs;
 use ralph_store::save::save_atomically;
@@ -29,23 +29,23 @@ pub struct LedgerFileContent<'a> {
 #[derive(Debug, Clone)]
 pub struct LedgerPaths {
     /// New ledgers go into the first.
-    home: Vec<PathBuf>,
+    dirs: Vec<PathBuf>,
     project: Project,
     list: PathBuf,
 }
 
 impl LedgerPaths {
-    pub fn new(home: Option<&Path>, project: &Project, list: &Path) -> LedgerPaths {
-        let home = home.map_or_else(Vec::new, |home| ledger_dirs(home, project.root(), list));
-        LedgerPaths { home, project: project.clone(), list: list.to_owned() }
+    pub fn new(project: &Project, list: &Path) -> LedgerPaths {
+        let dirs = ledger_dirs(project, list);
+        LedgerPaths { dirs, project: project.clone(), list: list.to_owned() }
     }
 
-    pub fn ledger_dir(&self) -> Option<&Path> {
-        self.home.first().map(PathBuf::as_path)
+    pub fn dir(&self) -> &Path {
+        &self.dirs[0]
     }
 
     pub fn read(&self, run: &str) -> io::Result<Ledger> {
-        let mut paths = self.home.iter().map(|directory| path(directory, run));
+        let mut paths = self.dirs.iter().map(|directory| path(directory, run));
         let path = paths.find(|path| path.exists()).ok_or(io::ErrorKind::NotFound)?;
         Ok(serde_json::from_value(read_value(&path)?)?)
     }
@@ -53,17 +53,20 @@ impl LedgerPaths {
     /// Skips and reports unreadable files.
     pub fn load_last(&self) -> LastLedger {
         let mut unreadable = Vec::new();
-        let last = match first_readable(self.files(), &mut unreadable) {
-            Some((run, Some(ledger))) => LastRun::Run(run, Box::new(ledger)),
-            Some((_, None)) => LastRun::Reset,
-            None => LastRun::Unknown,
-        };
-        LastLedger { last, unreadable }
+        let last = self.files().into_iter().find_map(|(run, path)| match read_ledger(&path) {
+            Ok(Some(ledger)) => Some(LastRun::Run(run, Box::new(ledger))),
+            Ok(None) => Some(LastRun::Reset),
+            Err(err) => {
+                unreadable.push(format!("{}: {err}", path.display()));
+                None
+            }
+        });
+        LastLedger { last: last.unwrap_or(LastRun::Unknown), unreadable }
     }
 
     pub fn newest_file(&self) -> Option<PathBuf> {
-        let holds_ledger = |path: &Path| matches!(read_ledger(path), Ok(Some(_)));
-        self.files().into_iter().map(|(_, path)| path).find(|path| holds_ledger(path))
+        let holds_ledger = |path: &PathBuf| matches!(read_ledger(path), Ok(Some(_)));
+        self.files().into_iter().map(|(_, path)| path).find(holds_ledger)
     }
 
     /// Newest first, by run.
@@ -72,34 +75,27 @@ impl LedgerPaths {
             let run = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             (run, path)
         };
-        let mut all: Vec<_> = self.home.iter().flat_map(|dir| files(dir)).map(stem).collect();
+        let mut all: Vec<_> = self.dirs.iter().flat_map(|dir| files(dir)).map(stem).collect();
         all.sort_by(|a, b| b.0.cmp(&a.0));
         all
     }
 
-    /// Relative to the project's root, so it holds after a move.
-    fn list_name(&self) -> Cow<'_, str> {
-        self.list.strip_prefix(self.project.root()).unwrap_or(&self.list).to_string_lossy()
-    }
-
     /// Saves a list that the user accepted, without a run.
     pub fn accept(&self, ledger: &Ledger) -> io::Result<()> {
-        let directory = self.ledger_dir().ok_or(io::ErrorKind::NotFound)?;
-        let (list, name) = (self.list.to_string_lossy(), self.list_name());
-        std::fs::create_dir_all(directory)?;
+        let name = self.list.strip_prefix(self.project.root()).unwrap_or(&self.list);
+        let (list, name) = (self.list.to_string_lossy(), name.to_string_lossy());
+        std::fs::create_dir_all(self.dir())?;
         let content = serde_json::to_vec(&LedgerFileContent { list, name, ledger })?;
-        save_atomically(&new_path(directory), &content)
+        save_atomically(&new_path(self.dir()), &content)
     }
 
-    /// Starts a new list: earlier ledgers no longer apply, but stay in `$RALPH_HOME`. Errors name
-    /// the file.
+    /// Starts a new list: earlier ledgers no longer apply, but stay. Errors name the directory.
     pub fn reset(&self) -> io::Result<()> {
-        let named = |path: &Path, err: io::Error| {
-            io::Error::new(err.kind(), format!("{}: {err}", path.display()))
-        };
-        for (nth, directory) in self.home.iter().enumerate() {
-            if nth == 0 || !files(directory).is_empty() {
-                mark_reset(directory).map_err(|err| named(directory, err))?;
+        for dir in &self.dirs {
+            if dir == self.dir() || !files(dir).is_empty() {
+                mark_reset(dir).map_err(|err| {
+                    io::Error::new(err.kind(), format!("{}: {err}", dir.display()))
+                })?;
             }
         }
         Ok(())
@@ -120,20 +116,7 @@ pub enum LastRun {
     Unknown,
 }
 
-/// The ledger is `None` for a reset marker.
-fn first_readable(
-    files: Vec<(String, PathBuf)>,
-    unreadable: &mut Vec<String>,
-) -> Option<(String, Option<Ledger>)> {
-    files.into_iter().find_map(|(run, path)| match read_ledger(&path) {
-        Ok(ledger) => Some((run, ledger)),
-        Err(err) => {
-            unreadable.push(format!("{}: {err}", path.display()));
-            None
-        }
-    })
-}
-
+/// `None` for a reset marker.
 fn read_ledger(path: &Path) -> io::Result<Option<Ledger>> {
     let value = read_value(path)?;
     if value.is_null() {
@@ -155,8 +138,9 @@ pub fn lock_directory(home: &Path, list: &Path) -> PathBuf {
 }
 
 /// The directory for new ledgers first.
-fn ledger_dirs(home: &Path, root: &Path, list: &Path) -> Vec<PathBuf> {
-    let tasks = ProjectHome::new(home, root).dir().join("tasks");
+fn ledger_dirs(project: &Project, list: &Path) -> Vec<PathBuf> {
+    let root = project.root();
+    let tasks = project.state_dir().join("tasks");
     let label = root.file_name().map_or_else(String::new, |name| name.to_string_lossy().into());
     let label = naming::label(&label);
     // A path may have become a link since.
@@ -167,7 +151,7 @@ fn ledger_dirs(home: &Path, root: &Path, list: &Path) -> Vec<PathBuf> {
     // Version 0.1 used the absolute path, and other directories.
     for list in &lists {
         dirs.push(tasks.join(hash(list)));
-        dirs.push(home.join("tasks").join(format!("{label}-{}", hash(list))));
+        dirs.push(project.ralph_home().join("tasks").join(format!("{label}-{}", hash(list))));
     }
     // The project was moved since.
     let others = std::fs::read_dir(&tasks).into_iter().flatten().flatten().map(|it| it.path());
@@ -199,18 +183,6 @@ fn real_path(path: &Path) -> PathBuf {
 fn canonicalize_parent(path: &Path) -> PathBuf {
     let parent = path.parent().and_then(|parent| parent.canonicalize().ok());
     parent.zip(path.file_name()).map_or_else(|| path.to_owned(), |(parent, name)| parent.join(name))
-}
-
-pub fn unwritable_reason(directory: &Path) -> Option<io::Error> {
-    let existing = directory.ancestors().find(|above| above.symlink_metadata().is_ok())?;
-    let flags = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
-    let with_path =
-        |err: io::Error| io::Error::new(err.kind(), format!("{}: {err}", existing.display()));
-    match existing.metadata() {
-        Ok(meta) if !meta.is_dir() => Some(with_path(io::ErrorKind::NotADirectory.into())),
-        Ok(_) => rustix::fs::access(existing, flags).err().map(|err| with_path(err.into())),
-        Err(err) => Some(with_path(err)),
-    }
 }
 
 pub fn path(directory: &Path, run: &str) -> PathBuf {
@@ -284,8 +256,8 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let list = Path::new("/p/it's mine/ralph/tasks.json");
         let project = Project::new(Path::new("/p/it's mine"), home.path());
-        let paths = LedgerPaths::new(Some(home.path()), &project, list);
-        let dir = paths.ledger_dir().unwrap().to_owned();
+        let paths = LedgerPaths::new(&project, list);
+        let dir = paths.dir().to_owned();
         assert!(dir.starts_with(home.path().join("projects")));
         assert!(matches!(paths.load_last().last, LastRun::Unknown));
         paths.reset().unwrap();
@@ -315,9 +287,10 @@ mod tests {
     fn ledgers_of_moved_project_and_version_0_1_are_found() {
         let home = tempfile::tempdir().unwrap();
         let (root, list) = (Path::new("/p/app"), Path::new("/p/app/ralph/tasks.json"));
-        let tasks = ProjectHome::new(home.path(), root).dir().join("tasks");
-        let paths = || LedgerPaths::new(Some(home.path()), &Project::new(root, home.path()), list);
-        assert_eq!(paths().ledger_dir(), Some(&*tasks.join(hash(Path::new("ralph/tasks.json")))));
+        let project = Project::new(root, home.path());
+        let tasks = project.state_dir().join("tasks");
+        let paths = || LedgerPaths::new(&project, list);
+        assert_eq!(paths().dir(), tasks.join(hash(Path::new("ralph/tasks.json"))));
         let text = br#"{"project": "", "branchName": "", "description": "", "userStories": []}"#;
         let ledger = Ledger::new(&parse(text).unwrap());
         let save = |dir: PathBuf, name: &str, run: &str| {

@@ -9,31 +9,38 @@ const MAX_CYCLES: usize = 10;
 const MAX_SHOWN: usize = 10;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum StoryStatus {
+pub enum StoryStatus<'a> {
     Passes,
+    /// The ready story with the smallest priority; the first of equals.
+    Next,
     Ready,
-    /// Indices of the stories that must pass first.
-    Blocked(Vec<usize>),
+    /// By stories that must pass first, named by id.
+    Blocked(Vec<&'a str>),
 }
 
-pub fn story_statuses(list: &TaskList) -> Vec<StoryStatus> {
+pub fn story_statuses(list: &TaskList) -> Vec<StoryStatus<'_>> {
     let graph = DependencyGraph::of(list);
     let status = |(index, story): (usize, &Story)| {
         if story.passes {
             return StoryStatus::Passes;
         }
-        let open = |other: &usize| !list.stories[*other].passes;
-        let blockers: Vec<usize> = graph.edges[index].iter().copied().filter(open).collect();
+        let others = graph.edges[index].iter().map(|other| &list.stories[*other]);
+        let open = others.filter(|other| !other.passes).map(|other| other.id.as_str());
+        let blockers: Vec<&str> = open.collect();
         if blockers.is_empty() { StoryStatus::Ready } else { StoryStatus::Blocked(blockers) }
     };
-    list.stories.iter().enumerate().map(status).collect()
+    let mut statuses: Vec<_> = list.stories.iter().enumerate().map(status).collect();
+    let ready = (0..statuses.len()).filter(|index| statuses[*index] == StoryStatus::Ready);
+    let priority = |index: &usize| list.stories[*index].priority;
+    if let Some(next) = ready.min_by(|a, b| priority(a).total_cmp(&priority(b))) {
+        statuses[next] = StoryStatus::Next;
+    }
+    statuses
 }
 
-/// The ready story with the smallest priority; the first of equals.
 pub fn next(list: &TaskList) -> Option<&Story> {
-    let statuses = story_statuses(list);
-    let ready = list.stories.iter().zip(&statuses).filter(|(_, s)| **s == StoryStatus::Ready);
-    ready.map(|(story, _)| story).min_by(|a, b| a.priority.total_cmp(&b.priority))
+    let is_next = |status: &StoryStatus<'_>| *status == StoryStatus::Next;
+    Some(&list.stories[story_statuses(list).iter().position(is_next)?])
 }
 
 pub fn dependency_problems(list: &TaskList) -> Vec<TaskProblem> {

@@ -204,7 +204,7 @@ fn dependency_on_split_story_covers_its_parts() {
     let [a1, a2] = parts;
     let split = list(&[after("b", &["a"]), a1, a2]);
     assert_eq!(split.problems(), []);
-    assert_eq!(order::story_statuses(&split)[0], StoryStatus::Blocked(vec![2]));
+    assert_eq!(order::story_statuses(&split)[0], StoryStatus::Blocked(vec!["a2"]));
 }
 
 #[test]

@@ -8,9 +8,9 @@ use clap::Args;
 use ralph_driver::session;
 use ralph_events::error::{Error, ErrorKind};
 use ralph_git as git;
+use ralph_store::naming;
 use ralph_store::project::Project;
 use ralph_store::save::save_all_in_project;
-use ralph_store::{home, naming};
 use ralph_tasks as tasks;
 use ralph_tasks::archive;
 use ralph_tasks::documents::{self, Documents, NewDocuments, PRD, PROGRESS, PROMPT, TASKS};
@@ -49,8 +49,8 @@ pub fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error> {
     let (root, dir) = (project.root(), documents.display_dir());
     recover_project(project)?;
     let _idle = session::lock_project_idle(project)?;
-    let home = home::ralph_home(|name| std::env::var_os(name));
-    let _unused = session::lock_task_list_idle(home.as_deref(), &documents.path(TASKS))?;
+    let home = Some(project.ralph_home());
+    let _unused = session::lock_task_list_idle(home, &documents.path(TASKS))?;
     // Wait for a pending edit, to have it in the archive.
     let _held = match documents.lock() {
         Err(err) if err.kind() == io::ErrorKind::TimedOut => {

@@ -40,8 +40,7 @@ pub fn demo(args: &DemoArgs) -> Result<u8, Error> {
         .tempdir()
         .map_err(scratch_error)?;
     let dir = scratch.path().join("project");
-    std::fs::create_dir(&dir).map_err(scratch_error)?;
-    let prepared = demo::prepare(&dir).map_err(scratch_error)?;
+    demo::prepare(&dir).map_err(scratch_error)?;
     // The runs go where the repository goes.
     let home = match args.keep {
         true => home::require_ralph_home(|name| std::env::var_os(name))?,
@@ -50,7 +49,7 @@ pub fn demo(args: &DemoArgs) -> Result<u8, Error> {
     let project = Project::new(&dir, &home);
     // Keeps ralph's own files out of the agent's changes.
     project.prepare().map_err(scratch_error)?;
-    for step in prepared.git {
+    for step in demo::GIT_COMMANDS {
         run_git(step, &dir).map_err(|err| err.hint("the demonstration needs git on the PATH"))?;
     }
     // `main` recognizes the agent by the name of this link.
@@ -62,7 +61,7 @@ pub fn demo(args: &DemoArgs) -> Result<u8, Error> {
         "A scratch repository whose test, `{}`, fails, and an agent that claims too early\n\
          to be done. The agent is a script that speaks like claude: no account, no network,\n\
          and the dollars are made up.\n\n",
-        prepared.test_command
+        demo::TEST_COMMAND
     ))?;
     let flag = |key, value| FlagSetting { key, value, name: "demo".to_owned() };
     let flags = vec![
@@ -74,23 +73,22 @@ pub fn demo(args: &DemoArgs) -> Result<u8, Error> {
     ];
     let run = RunArgs {
         prompt: PromptArgs {
-            prompt_file: Some(dir.join(prepared.prompt_file)),
+            prompt_file: Some(dir.join(demo::PROMPT_FILE)),
             ..PromptArgs::default()
         },
         ..RunArgs::default()
     };
     let code = super::run::run(&project, &run, flags)?;
     let log = run_git(&["log", "--oneline", "--stat", "-1"], &dir)?;
-    crate::cli::print(&format!("\nWhat it left in git:\n\n{log}"))?;
-    if args.keep {
-        crate::cli::print(&format!("\nThe repository is kept in {}\n", dir.display()))?;
-    } else {
-        crate::cli::print("\nThe scratch repository is gone again (`--keep` keeps it).\n")?;
-    }
-    crate::cli::print(
-        "\nThe same in a project of your own, with the agent that you use:\n\n  \
-         ralph run -p \"Make the tests pass. Then answer <response>DONE</response>.\" -- claude\n",
-    )?;
+    let place = match args.keep {
+        true => format!("The repository is kept in {}", dir.display()),
+        false => "The scratch repository is gone again (`--keep` keeps it).".to_owned(),
+    };
+    crate::cli::print(&format!(
+        "\nWhat it left in git:\n\n{log}\n{place}\n\n\
+         The same in a project of your own, with the agent that you use:\n\n  \
+         ralph run -p \"Make the tests pass. Then answer <response>DONE</response>.\" -- claude\n"
+    ))?;
     Ok(code)
 }
 

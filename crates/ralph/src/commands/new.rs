@@ -8,7 +8,7 @@ use ralph_driver::session;
 use ralph_events::error::Error;
 use ralph_store::project::Project;
 use ralph_store::save::{PendingSave, save_all_in_project};
-use ralph_store::{active_marker, home, naming};
+use ralph_store::{active_marker, naming};
 use ralph_tasks::documents::{Documents, NewDocuments, PRD, PROGRESS, PROMPT, TASKS};
 
 use crate::recover::recover_project;
@@ -73,8 +73,8 @@ pub fn new(project: &Project, args: &NewArgs) -> Result<u8, Error> {
     // No run may be using the documents, nor a killed run's leftovers be writing them.
     recover_project(project)?;
     let _idle = if args.force { session::lock_project_idle(project)? } else { None };
-    let home = home::ralph_home(|name| std::env::var_os(name)).filter(|_| args.force);
-    let _unused = session::lock_task_list_idle(home.as_deref(), &documents.path(TASKS))?;
+    let home = args.force.then(|| project.ralph_home());
+    let _unused = session::lock_task_list_idle(home, &documents.path(TASKS))?;
     if documents.dir().metadata().is_ok_and(|it| !it.is_dir()) {
         let dir = documents.display_dir();
         return Err(Error::input(format!(

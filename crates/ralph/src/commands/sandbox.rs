@@ -23,7 +23,9 @@ use ralph_sandbox as sandbox;
 use ralph_sandbox::backend_memory::BackendRecord;
 use ralph_sandbox::proxy::Refusal;
 use ralph_sandbox::selection::{self, RequestedBackend, Selection, SelectionOrigin};
-use ralph_sandbox::{Backend, BackendError, Sandbox, SandboxRequest, docker, scratch};
+use ralph_sandbox::{
+    Backend, BackendError, Sandbox, SandboxRequest, SandboxTrace, docker, scratch,
+};
 use ralph_store::home::ralph_home;
 use ralph_store::project::Project;
 
@@ -323,7 +325,7 @@ fn shell(project: &Project, backend: Option<&str>, command: &[OsString]) -> Resu
     };
     let exit = exit.map_err(|err| Error::failed(format!("the sandbox: {err}")))?;
     let (stuck, traces): (Vec<_>, Vec<_>) =
-        inside.cleanup().into_iter().partition(|trace| trace.is_not_restored());
+        inside.cleanup().into_iter().partition(SandboxTrace::is_not_restored);
     traces.iter().for_each(|trace| print_warning(&trace.to_string()));
     if let Some(stuck) = stuck.first() {
         return Err(Error::input(stuck.to_string()));

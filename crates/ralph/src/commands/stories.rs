@@ -22,7 +22,6 @@ pub fn table(list: &TaskList, gone: usize, name: &str, room: Option<usize>) -> S
         return out;
     }
     let _ = writeln!(out, "{project}{} ({name})\n", progress_text(done, total));
-    let next = order::next(list).map(|story| story.id.as_str());
     let rows: Vec<[String; 3]> = list
         .stories
         .iter()
@@ -30,9 +29,9 @@ pub fn table(list: &TaskList, gone: usize, name: &str, room: Option<usize>) -> S
         .map(|(story, status)| {
             let state = match status {
                 StoryStatus::Passes => "passes".to_owned(),
-                StoryStatus::Ready if next == Some(&story.id) => "next".to_owned(),
+                StoryStatus::Next => "next".to_owned(),
                 StoryStatus::Ready => "ready".to_owned(),
-                StoryStatus::Blocked(waits) => blocked_by(list, &waits),
+                StoryStatus::Blocked(blockers) => blocked_by(&blockers),
             };
             [sanitize(&story.id, MAX_ID), state, sanitize(&story.title, MAX_TITLE)]
         })
@@ -65,13 +64,8 @@ pub fn progress_text(done: usize, total: usize) -> String {
     }
 }
 
-fn blocked_by(list: &TaskList, blockers: &[usize]) -> String {
-    let ids: Vec<String> = blockers
-        .iter()
-        .take(MAX_WAITS)
-        .filter_map(|at| list.stories.get(*at))
-        .map(|story| sanitize(&story.id, MAX_ID))
-        .collect();
+fn blocked_by(blockers: &[&str]) -> String {
+    let ids: Vec<String> = blockers.iter().take(MAX_WAITS).map(|id| sanitize(id, MAX_ID)).collect();
     let more = match blockers.len().saturating_sub(MAX_WAITS) {
         0 => String::new(),
         more => format!(" and {more} more"),

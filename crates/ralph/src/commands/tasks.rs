@@ -225,10 +225,8 @@ fn list(project: &Project, documents: &Documents, format: TasksFormat) -> Result
             stories::table(&list, gone, &name, room)
         }
         TasksFormat::Json => {
-            let statuses = order::story_statuses(&list);
-            let next = order::next(&list).map(|story| story.id.as_str());
-            let rows = list.stories.iter().zip(&statuses);
-            rows.map(|(story, status)| story_json(&list, story, status, next)).collect()
+            let rows = list.stories.iter().zip(order::story_statuses(&list));
+            rows.map(|(story, status)| story_json(story, &status)).collect()
         }
     };
     crate::cli::print(&text)?;
@@ -244,19 +242,14 @@ fn list(project: &Project, documents: &Documents, format: TasksFormat) -> Result
     }
 }
 
-fn story_json(list: &TaskList, story: &Story, status: &StoryStatus, next: Option<&str>) -> String {
-    let mut value = story.source.clone();
+fn story_json(story: &Story, status: &StoryStatus<'_>) -> String {
     let (state, blockers) = match status {
         StoryStatus::Passes => ("passes", &[][..]),
-        StoryStatus::Ready if next == Some(&story.id) => ("next", &[][..]),
+        StoryStatus::Next => ("next", &[][..]),
         StoryStatus::Ready => ("ready", &[][..]),
         StoryStatus::Blocked(blockers) => ("waits", blockers.as_slice()),
     };
-    let blockers: Vec<&str> = blockers
-        .iter()
-        .filter_map(|at| list.stories.get(*at))
-        .map(|story| story.id.as_str())
-        .collect();
+    let mut value = story.source.clone();
     value["state"] = json!(state);
     value["waitsFor"] = json!(blockers);
     to_json(&value)

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::args;
 use super::duration::{self, Duration};
 use super::schema::{
-    allows, join, keys, literals, nearest_name, normalize_name, quote, schema, type_of, walk,
+    allows, join, keys, literals, nearest_name, normalize_name, paths, quote, schema, type_of,
 };
 use ralph_events::redact;
 use ralph_events::text;
@@ -197,7 +197,7 @@ fn unknown_key(parent: &str, key: &str, schema: &Value) -> String {
     match nearest_key(parent, key, schema) {
         Some(nearest) => format!("{path}: unknown key; did you mean {nearest}?"),
         None => {
-            let names = keys(schema).map(|key| key.name).filter(|name| *name != "$schema");
+            let names = keys(schema).map(|(name, _)| name).filter(|name| *name != "$schema");
             let known = names.collect::<Vec<_>>().join(", ");
             let place = match parent {
                 "" => "at the top level".to_owned(),
@@ -210,14 +210,12 @@ fn unknown_key(parent: &str, key: &str, schema: &Value) -> String {
 
 /// A similar sibling, or a key of this name elsewhere.
 fn nearest_key(parent: &str, key: &str, siblings: &Value) -> Option<String> {
-    if let Some(name) = nearest_name(key, keys(siblings).map(|key| key.name)) {
+    if let Some(name) = nearest_name(key, keys(siblings).map(|(name, _)| name)) {
         return Some(join(parent, name));
     }
-    let mut all = Vec::new();
-    walk(schema(), "", &mut |path, _| all.push(path.to_owned()));
     let wanted = normalize_name(key);
-    all.into_iter()
-        .find(|path| path.rsplit('.').next().is_some_and(|name| normalize_name(name) == wanted))
+    let mut paths = paths(schema(), "").into_iter().map(|(path, _)| path);
+    paths.find(|path| path.rsplit('.').next().is_some_and(|name| normalize_name(name) == wanted))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 
 use serde_json::Value;
 
-use super::schema::{self, SchemaKey};
+use super::schema;
 use ralph_events::env_names::{self, PREFIX};
 
 pub const RESERVED_VARIABLES: [&str; 7] = [
@@ -52,13 +52,12 @@ type KnownVariables = BTreeMap<String, (Vec<String>, &'static Value)>;
 
 pub(crate) fn read(variables: impl IntoIterator<Item = (OsString, OsString)>) -> EnvSettings {
     let mut known = KnownVariables::new();
-    schema::walk(schema::schema(), "", &mut |path, SchemaKey { name, schema }| {
-        if name != "$schema" {
+    for (path, schema) in schema::paths(schema::schema(), "") {
+        if path != "$schema" {
             let keys = path.split('.').map(str::to_owned).collect();
-            known.insert(variable_name(path), (keys, schema));
+            known.insert(variable_name(&path), (keys, schema));
         }
-    });
-
+    }
     let mut ours: Vec<(String, OsString)> = variables
         .into_iter()
         .filter(|(name, _)| name.as_encoded_bytes().starts_with(PREFIX.as_bytes()))

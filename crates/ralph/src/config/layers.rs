@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use super::{
-    FlagSetting, LoadedSettings, SettingOrigin, Settings, check, leaf_values, nest_value,
-    normalize, schema,
+    FlagSetting, LoadedSettings, SettingOrigin, Settings, check, leaf_values, nest_value, normalize,
 };
 use ralph_events::error::Error;
 
@@ -45,14 +44,18 @@ impl SettingsLayers {
     pub(super) fn add(&mut self, mut document: Value, name: &str, origin: &SettingOrigin) {
         normalize(&mut document);
         let problems = check::find_problems(&document);
-        if problems.is_empty() {
-            merge(&mut self.merged, document, "", &mut |path| {
-                record_origin(&mut self.origins, path, origin);
-            });
-        } else {
-            let prefixed = problems.iter().map(|problem| format!("{name}: {problem}"));
-            self.problems.extend(prefixed);
+        if !problems.is_empty() {
+            self.problems.extend(problems.iter().map(|problem| format!("{name}: {problem}")));
+            return;
         }
+        for (path, value) in leaf_values(&document) {
+            // An empty object replaces nothing.
+            if !value.is_object() {
+                self.origins.retain(|known, _| !is_path_inside(known, &path));
+            }
+            self.origins.insert(path, origin.clone());
+        }
+        merge_documents(&mut self.merged, document);
     }
 
     /// Drops agent-specific settings if the next layer names a different agent. Settings without an
@@ -111,47 +114,17 @@ fn known_agent<'a>(kind: Option<&'a str>, program: Option<&'a str>) -> Option<&'
 }
 
 pub fn merge_documents(base: &mut Value, overlay: Value) {
-    merge(base, overlay, "", &mut |_| {});
-}
-
-/// `written` gets the path of every replaced or added value.
-fn merge(base: &mut Value, overlay: Value, path: &str, written: &mut dyn FnMut(&str)) {
     match (base, overlay) {
         (Value::Object(base), Value::Object(overlay)) => {
             for (key, value) in overlay {
-                let path = schema::join(path, &key);
                 match base.get_mut(&key) {
-                    Some(existing) => merge(existing, value, &path, written),
-                    None => {
-                        notify_written(&value, &path, written);
-                        base.insert(key, value);
-                    }
+                    Some(existing) => merge_documents(existing, value),
+                    None => drop(base.insert(key, value)),
                 }
             }
         }
-        (base, overlay) => {
-            notify_written(&overlay, path, written);
-            *base = overlay;
-        }
+        (base, overlay) => *base = overlay,
     }
-}
-
-fn notify_written(value: &Value, path: &str, written: &mut dyn FnMut(&str)) {
-    written(path);
-    if let Value::Object(map) = value {
-        for (key, value) in map {
-            notify_written(value, &schema::join(path, key), written);
-        }
-    }
-}
-
-fn record_origin(
-    origins: &mut BTreeMap<String, SettingOrigin>,
-    path: &str,
-    origin: &SettingOrigin,
-) {
-    origins.retain(|known, _| !is_path_inside(known, path));
-    origins.insert(path.to_owned(), origin.clone());
 }
 
 pub(super) fn is_path_inside(path: &str, outer: &str) -> bool {

@@ -20,6 +20,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 pub use self::args::agent_args;
@@ -29,6 +30,7 @@ use self::layers::{SettingsLayers, is_path_inside};
 pub use self::settings::Settings;
 use ralph_events::error::Error;
 use ralph_events::event::FailAction;
+use ralph_store::saved_path;
 
 pub const DIRECTORY: &str = ".ralph";
 pub const FILE: &str = "settings.json";
@@ -66,7 +68,8 @@ impl Sources {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum SettingOrigin {
     #[default]
     Default,
@@ -86,12 +89,14 @@ impl fmt::Display for SettingOrigin {
     }
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LoadedSettings {
     pub settings: Settings,
     /// By path. An array is one value.
     pub origins: BTreeMap<String, SettingOrigin>,
+    #[serde(with = "saved_path::list")]
     pub files: Vec<PathBuf>,
+    #[serde(skip)]
     pub warnings: Vec<String>,
 }
 
@@ -202,20 +207,16 @@ pub fn load(sources: &Sources) -> Result<LoadedSettings, Error> {
 
 /// Arrays and empty objects are values.
 pub fn leaf_values(document: &Value) -> Vec<(String, &Value)> {
-    fn collect<'v>(value: &'v Value, path: &str, all: &mut Vec<(String, &'v Value)>) {
+    fn leaves<'v>(value: &'v Value, path: &str) -> Vec<(String, &'v Value)> {
         match value {
-            Value::Object(map) if !map.is_empty() => {
-                for (key, value) in map {
-                    collect(value, &schema::join(path, key), all);
-                }
-            }
-            Value::Object(_) if path.is_empty() => {}
-            leaf => all.push((path.to_owned(), leaf)),
+            Value::Object(map) if !map.is_empty() || path.is_empty() => map
+                .iter()
+                .flat_map(|(key, value)| leaves(value, &schema::join(path, key)))
+                .collect(),
+            leaf => vec![(path.to_owned(), leaf)],
         }
     }
-    let mut all = Vec::new();
-    collect(document, "", &mut all);
-    all
+    leaves(document, "")
 }
 
 fn nest_value<'k>(keys: impl DoubleEndedIterator<Item = &'k str>, value: Value) -> Value {

@@ -58,18 +58,9 @@ pub(crate) fn join(parent: &str, key: &str) -> String {
     }
 }
 
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct SchemaKey<'s> {
-    pub(crate) name: &'s str,
-    pub(crate) schema: &'s Value,
-}
-
-pub(crate) fn keys(schema: &Value) -> impl Iterator<Item = SchemaKey<'_>> {
-    schema["properties"]
-        .as_object()
-        .into_iter()
-        .flatten()
-        .map(|(name, schema)| SchemaKey { name, schema })
+pub(crate) fn keys(schema: &Value) -> impl Iterator<Item = (&str, &Value)> {
+    let properties = schema["properties"].as_object();
+    properties.into_iter().flatten().map(|(name, schema)| (name.as_str(), schema))
 }
 
 pub(crate) fn allows(schema: &Value, name: &str) -> bool {
@@ -125,17 +116,15 @@ pub(crate) fn quote(text: &str) -> String {
     quoted
 }
 
-/// Parents first.
-pub(crate) fn walk<'s>(
-    schema: &'s Value,
-    parent: &str,
-    visit: &mut dyn FnMut(&str, SchemaKey<'s>),
-) {
-    for key in keys(schema) {
-        let path = join(parent, key.name);
-        visit(&path, key);
-        walk(key.schema, &path, visit);
+/// The path and schema of every key, parents first.
+pub(crate) fn paths<'s>(schema: &'s Value, parent: &str) -> Vec<(String, &'s Value)> {
+    let mut all = Vec::new();
+    for (name, schema) in keys(schema) {
+        let path = join(parent, name);
+        all.push((path.clone(), schema));
+        all.extend(paths(schema, &path));
     }
+    all
 }
 
 pub(crate) fn nearest_name<'c>(
@@ -203,8 +192,8 @@ mod tests {
             if schema.get("pattern").is_some() {
                 assert_eq!(schema["format"], duration::FORMAT, "{path}");
             }
-            for key in keys(schema) {
-                hold(&join(path, key.name), key.schema, true);
+            for (name, schema) in keys(schema) {
+                hold(&join(path, name), schema, true);
             }
             if allows(schema, "array") {
                 hold(&format!("{path}[]"), &schema["items"], false);

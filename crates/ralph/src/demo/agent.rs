@@ -307,9 +307,9 @@ mod tests {
     #[test]
     fn demo_test_fails_twice_then_passes() {
         let dir = tempfile::tempdir().unwrap();
-        let demo = super::super::prepare(dir.path()).unwrap();
-        let prompt = fs::read_to_string(dir.path().join(demo.prompt_file)).unwrap();
-        let test = || run(dir.path(), demo.test_command);
+        super::super::prepare(dir.path()).unwrap();
+        let prompt = fs::read_to_string(dir.path().join(super::super::PROMPT_FILE)).unwrap();
+        let test = || run(dir.path(), super::super::TEST_COMMAND);
 
         let before = test().unwrap_err();
         assert!(before.contains("FAIL 'Hello World'"), "{before}");

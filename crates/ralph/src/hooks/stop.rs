@@ -17,7 +17,7 @@ use ralph_tasks::documents::{DIRECTORY, Documents, PROGRESS, TASKS};
 use ralph_tasks::ledger::Ledger;
 use ralph_tasks::ledger_store::LedgerPaths;
 
-const MAX_NAMED_FILES: usize = 10;
+const MAX_NAMED: usize = 10;
 
 pub(super) fn stop(bytes: &[u8], context: &HookContext<'_>) -> io::Result<HookOutput> {
     let Ok(input) = HookInput::parse(bytes) else { return Ok(HookOutput::None) };
@@ -37,11 +37,8 @@ pub(super) fn stop(bytes: &[u8], context: &HookContext<'_>) -> io::Result<HookOu
         }
     }
     let Some(project) = context.project(&input) else { return Ok(HookOutput::None) };
-    let ledger = |documents: &Documents| ledger(&run, &project, documents, context);
-    let reasons: Vec<String> = [task_list_objection(&project, ledger), uncommitted_work(&project)]
-        .into_iter()
-        .flatten()
-        .collect();
+    let reasons = [task_list_objection(&run, &project, context), uncommitted_work(&project)];
+    let reasons: Vec<String> = reasons.into_iter().flatten().collect();
     Ok(if reasons.is_empty() { HookOutput::None } else { HookOutput::Block(reasons.join("\n\n")) })
 }
 
@@ -52,26 +49,18 @@ fn ledger(
     context: &HookContext<'_>,
 ) -> Option<Ledger> {
     let home = ralph_home(context.variable).filter(|_| runs::is_id(run))?;
-    let project = Project::new(project, &home);
-    LedgerPaths::new(Some(&home), &project, &documents.path(TASKS)).read(run).ok()
+    let project = Project::new(&project.canonicalize().ok()?, &home);
+    LedgerPaths::new(&project, &documents.path(TASKS)).read(run).ok()
 }
 
-fn task_list_objection(
-    project: &Path,
-    ledger: impl FnOnce(&Documents) -> Option<Ledger>,
-) -> Option<String> {
+fn task_list_objection(run: &str, project: &Path, context: &HookContext<'_>) -> Option<String> {
     if !project.join(active_marker::MARKER_FILE).exists() {
         return None;
     }
     let documents = Documents::new(project, active_marker::ralph_dir(project).as_deref());
     let problems = match documents.read_tasks() {
-        Ok(bytes) => match (tasks::parse(&bytes), ledger(&documents)) {
-            (list @ Ok(_), Some(mut ledger)) => {
-                let findings = ledger.review(&list).findings;
-                let more = findings.len().saturating_sub(MAX_NAMED_FILES);
-                let more = (more > 0).then(|| format!("and {more} more"));
-                findings.iter().take(MAX_NAMED_FILES).map(ToString::to_string).chain(more).collect()
-            }
+        Ok(bytes) => match (tasks::parse(&bytes), ledger(run, project, &documents, context)) {
+            (list @ Ok(_), Some(mut ledger)) => first_few(ledger.review(&list).findings.iter()),
             (Ok(list), None) => tasks::first_problems(&list.problems()),
             (Err(broken), _) => tasks::first_problems(&broken.problems),
         },
@@ -90,34 +79,29 @@ fn task_list_objection(
     })
 }
 
-fn uncommitted_work(project: &Path) -> Option<String> {
-    let files = git::list_uncommitted(project).unwrap_or_default();
-    let keeps_progress = project.join(DIRECTORY).join(PROGRESS).exists();
-    (!files.is_empty()).then(|| uncommitted_message(&files, keeps_progress))
+fn first_few(items: impl ExactSizeIterator<Item: ToString>) -> Vec<String> {
+    let more = items.len().saturating_sub(MAX_NAMED);
+    let more = (more > 0).then(|| format!("and {more} more"));
+    items.take(MAX_NAMED).map(|item| item.to_string()).chain(more).collect()
 }
 
-fn uncommitted_message(files: &[String], keeps_progress: bool) -> String {
-    let mut named: Vec<&str> = files.iter().take(MAX_NAMED_FILES).map(String::as_str).collect();
-    let more = format!("and {} more", files.len().saturating_sub(MAX_NAMED_FILES));
-    if files.len() > MAX_NAMED_FILES {
-        named.push(&more);
+fn uncommitted_work(project: &Path) -> Option<String> {
+    let files = git::list_uncommitted(project).unwrap_or_default();
+    if files.is_empty() {
+        return None;
     }
-    let mut steps = Vec::new();
-    if keeps_progress {
-        steps.push("Update ralph/progress.txt with what was accomplished and what was learned.");
-    }
-    steps.push("Consider whether any lasting pattern belongs into CLAUDE.md or .claude/rules/.");
-    steps.push(if keeps_progress {
-        "Commit ALL changes, including progress.txt and tasks.json."
+    let keeps_progress = project.join(DIRECTORY).join(PROGRESS).exists();
+    let steps = if keeps_progress {
+        "1. Update ralph/progress.txt with what was accomplished and what was learned.\n\
+         2. Consider whether any lasting pattern belongs into CLAUDE.md or .claude/rules/.\n\
+         3. Commit ALL changes, including progress.txt and tasks.json."
     } else {
-        "Commit ALL changes."
-    });
-    let steps: Vec<String> =
-        steps.iter().zip(1..).map(|(step, number)| format!("{number}. {step}")).collect();
-    format!(
-        "There are uncommitted changes: {}. The next iteration starts with a fresh context. \
-         Before you stop:\n{}",
-        named.join(", "),
-        steps.join("\n")
-    )
+        "1. Consider whether any lasting pattern belongs into CLAUDE.md or .claude/rules/.\n\
+         2. Commit ALL changes."
+    };
+    let files = first_few(files.iter()).join(", ");
+    Some(format!(
+        "There are uncommitted changes: {files}. The next iteration starts with a fresh context. \
+         Before you stop:\n{steps}"
+    ))
 }

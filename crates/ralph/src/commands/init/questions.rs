@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::commands::build::BUILD_PROMPT;
 use crate::commands::mode::PROMPTS_DIR;
@@ -60,23 +60,17 @@ fn ask_guardrails(ask: &mut dyn Prompter) -> Result<Vec<Value>, Abort> {
         }
         let action = loop {
             let answer = ask.prompt_line("  Fail action (APPEND|PREPEND|REPLACE): ")?;
-            let answer = match answer.trim() {
-                "" => "APPEND",
-                answer => answer,
-            };
-            match config::fail_action(answer) {
+            match config::fail_action(&or_default(&answer, "APPEND")) {
                 Some(action) => break action,
                 None => ask.print("  Please answer APPEND, PREPEND or REPLACE.\n")?,
             }
         };
         let hint = ask.prompt_line("  Hint (optional, guidance for agent on failure): ")?;
-        let mut guardrail = Map::new();
-        guardrail.insert("command".to_owned(), command.into());
-        guardrail.insert("failAction".to_owned(), action.as_str().into());
+        let mut guardrail = json!({"command": command, "failAction": action.as_str()});
         if !hint.trim().is_empty() {
-            guardrail.insert("hint".to_owned(), hint.trim().into());
+            guardrail["hint"] = json!(hint.trim());
         }
-        guardrails.push(Value::Object(guardrail));
+        guardrails.push(guardrail);
     }
 }
 
@@ -115,9 +109,7 @@ pub(super) fn offer_starter_prompts(
 /// Writes the answer either way, because some commands use a sandbox by default.
 pub(super) fn ask_sandbox(backend: Backend, ask: &mut dyn Prompter) -> Result<Value, Abort> {
     let question = format!("Run agents in a sandbox? {} works here. (Y/n): ", backend.name());
-    let refused = match optional(ask, &question)? {
-        Some(answer) => matches!(answer.trim().to_ascii_lowercase().as_str(), "n" | "no"),
-        None => false,
-    };
+    let refused = optional(ask, &question)?
+        .is_some_and(|answer| matches!(answer.trim().to_ascii_lowercase().as_str(), "n" | "no"));
     Ok(json!({"backend": if refused { "none" } else { "auto" }}))
 }

@@ -6,7 +6,6 @@ use std::os::unix::net::UnixStream;
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
-use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::ask::{Abort, Prompter};
@@ -17,7 +16,6 @@ pub(super) struct TerminalPrompter<'fd, O> {
     input: BorrowedFd<'fd>,
     output: O,
     signals: UnixStream,
-    registered: Vec<SigId>,
     /// Input read beyond the last line.
     pending: Vec<u8>,
 }
@@ -25,18 +23,11 @@ pub(super) struct TerminalPrompter<'fd, O> {
 impl<'fd, O: Write> TerminalPrompter<'fd, O> {
     pub(super) fn new(input: BorrowedFd<'fd>, output: O) -> io::Result<Self> {
         let (signals, sender) = UnixStream::pair()?;
-        let mut terminal = TerminalPrompter {
-            input,
-            output,
-            signals,
-            registered: Vec::new(),
-            pending: Vec::new(),
-        };
         for signal in [SIGINT, SIGTERM, SIGHUP] {
-            let id = signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
-            terminal.registered.push(id);
+            // For good: the process ends with the dialog.
+            signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
         }
-        Ok(terminal)
+        Ok(TerminalPrompter { input, output, signals, pending: Vec::new() })
     }
 
     fn read_line(&mut self) -> Result<Vec<u8>, Abort> {
@@ -91,14 +82,6 @@ impl<O: Write> Prompter for TerminalPrompter<'_, O> {
     fn print(&mut self, text: &str) -> Result<(), Abort> {
         self.output.write_all(text.as_bytes())?;
         Ok(self.output.flush()?)
-    }
-}
-
-impl<O> Drop for TerminalPrompter<'_, O> {
-    fn drop(&mut self) {
-        for id in self.registered.drain(..) {
-            signal_hook::low_level::unregister(id);
-        }
     }
 }
 
