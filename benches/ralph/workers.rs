@@ -6,9 +6,10 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use ralph::workers::control::WorkerRequest;
-use ralph::workers::store::{LaunchRecord, StoredState, Worker, Workers};
+use ralph::workers::store::{StoredState, Worker, Workers};
 use ralph::workers::watch::WorkerWatcher;
 use ralph_report::worker_lines::{WorkerState, WorkerStatus};
+use serde_json::json;
 
 use crate::bench_dir::{BenchDir, proc_figure, silent};
 use crate::sections::compare;
@@ -68,13 +69,21 @@ fn one(bench_dir: &BenchDir, table: &mut Table) -> io::Result<()> {
     let worker = all.by_name("agent").map_err(io::Error::other)?;
     worker.create()?;
     let ticker = bench_dir.path("ticker").to_string_lossy().into_owned();
-    let args = ["ralph", "spawn", "-p", "Do it.", "-n", "9", "--quiet", "--", &ticker, "silent"];
-    let args = args.map(str::to_owned).to_vec();
-    worker.save_launch(&LaunchRecord {
-        args,
-        directory: project.clone(),
-        ..LaunchRecord::default()
-    })?;
+    let spec = json!({
+        "command": "spawn",
+        "directory": project,
+        "settings": {
+            "maximumIterations": 9,
+            "agent": {"command": ticker, "flags": ["silent"]},
+        },
+        "origins": {},
+        "files": [],
+        "settings_files": [],
+        "prompt": {"text": "Do it."},
+        "completion": "never",
+        "view": {"output": "human", "verbose": false, "quiet": true},
+    });
+    fs::write(worker.spec_path(), spec.to_string())?;
     // Without a window.
     let mut command = bench_dir.ralph();
     command.args(["worker-loop", "agent"]).env("RALPH_HOME", &home).current_dir(&project);

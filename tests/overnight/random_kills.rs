@@ -43,7 +43,7 @@ fn project() -> Project {
 
 fn journal(project: &Project) -> Option<PathBuf> {
     let runs = std::fs::read_dir(project.path().join(".ralph/runs")).ok()?;
-    let began = runs.flatten().map(|run| run.path()).find(|run| run.join("settings.json").exists());
+    let began = runs.flatten().map(|run| run.path()).find(|run| run.join("spec.json").exists());
     began.map(|run| run.join("events.jsonl"))
 }
 

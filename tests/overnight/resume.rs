@@ -291,10 +291,8 @@ fn resume_uses_settings_from_start() {
     let run = run(&project, &["-c", "FIN"], &sessions).env("RALPH_AGENT__MODEL", "m");
     kill_at(&project, run, "at");
     let dir = project.newest_run();
-    for file in ["start.json", "settings.json"] {
-        let mode = dir.join(file).metadata().unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o600, "{file} may hold keys");
-    }
+    let mode = dir.join("spec.json").metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "it may hold keys");
     project.settings(&json!({"agent": {"env": {"TOKEN": "other"}}, "maximumIterations": 3}));
     resume(&project, &["--quiet"])
         .code(0)
@@ -403,18 +401,14 @@ fn resume_reports_why_run_cannot_continue() {
         below.code(2).stderr_has("is a part of the project in");
     }
 
-    // The record that counts is out of the agent's reach.
-    let dir = project.home().join(".ralph/starts").join(&id);
-    let note = std::fs::read(dir.join("start.json")).unwrap();
-    std::fs::write(dir.join("start.json"), r#"{"args":["ralph","run","--odd"],"directory":"/"}"#)
-        .unwrap();
-    resume(&project, &["-n", "3"]).code(2).stderr_has("--odd").stderr_has("another version");
-    std::fs::write(dir.join("start.json"), "{").unwrap();
-    resume(&project, &["-n", "3"]).code(2).stderr_has("start.json");
-    std::fs::remove_file(dir.join("start.json")).unwrap();
+    let spec_file = project.newest_run().join("spec.json");
+    let spec = std::fs::read(&spec_file).unwrap();
+    std::fs::write(&spec_file, "{").unwrap();
+    resume(&project, &["-n", "3"]).code(2).stderr_has("spec.json");
+    std::fs::remove_file(&spec_file).unwrap();
     resume(&project, &["-n", "3"]).code(2).stderr_has("nothing tells how it was started");
-    // Without a start record and a journal it is not a run.
-    std::fs::write(dir.join("start.json"), note).unwrap();
+    // Without a spec and a journal it is not a run.
+    std::fs::write(&spec_file, spec).unwrap();
     std::fs::create_dir(project.path().join(".ralph/runs/29991231-235959-ffff")).unwrap();
     resume(&project, &["-n", "3"]).code(1).stdout_has("Iteration 3/3");
 }
@@ -607,4 +601,34 @@ fn resume_with_ralph_directory_behind_link_is_refused() {
         resume(&project, args).code(2).stderr_has("link");
         assert_eq!(files(), before);
     }
+}
+
+#[test]
+fn run_of_version_0_1_resumes_by_its_start_record() {
+    let project = Project::git();
+    project.write("ask.md", "${WHO}: say <promise>COMPLETE</promise>.");
+    let sessions = [
+        json!([{"print": "a"}]),
+        json!([reach("at"), "hang"]),
+        json!([{"print": "b"}]),
+        json!([{"print": COMPLETE}]),
+    ];
+    script(&project, "robot", &sessions);
+    kill_at(&project, project.ralph(["prompt", "ask.md", "3", "--", "robot"]), "at");
+    let dir = project.newest_run();
+    std::fs::remove_file(dir.join("spec.json")).unwrap();
+    let start = include_str!("../fixtures/version_0_1/start.json");
+    let start = start.replace("PROJECT", project.path().to_str().unwrap());
+    let settings = include_str!("../fixtures/version_0_1/settings.json");
+    std::fs::write(dir.join("settings.json"), settings).unwrap();
+    std::fs::write(dir.join("start.json"), start.replace("--config", "--odd")).unwrap();
+    resume(&project, &[]).code(2).stderr_has("--odd").stderr_has("this version of ralph");
+    std::fs::write(dir.join("start.json"), start).unwrap();
+    resume(&project, &[])
+        .code(0)
+        .stdout_has("Iteration 2/3")
+        .stderr_lacks("changed after this run had begun");
+    assert!(prompts(&project)[2].contains("me: say"), "{:?}", prompts(&project));
+    assert_eq!(iterations(&project), [1, 2, 2, 3]);
+    assert!(dir.join("spec.json").exists(), "from now on it is as any other");
 }

@@ -288,6 +288,12 @@ fn run_killed_after_git_clean_is_reported_and_resumed() {
     project.ralph(["resume"]).run().code(0).stderr_has("had left running");
     assert_eq!(project.processes(), []);
     let events = project.events();
+    let recovered = events.find("recovered");
+    assert_eq!(recovered["run"], events.find("run_started")["run"]);
+    assert!(
+        recovered["processes"][0]["command"].as_str().unwrap().contains("stray"),
+        "{recovered}"
+    );
     let texts: Vec<_> = events.all("text").iter().map(|event| event["text"].clone()).collect();
     assert_eq!(texts, ["before", "now", DONE]);
 }

@@ -172,12 +172,10 @@ fn secret_in_command_line_is_used_but_never_shown() {
     // The agent gets the value, and it is kept, private, for `ralph resume`.
     assert!(argv(&project)[0].contains(&"Cookie: hunter2".to_owned()));
     let run = project.newest_run();
-    for name in ["start.json", "settings.json"] {
-        let path = run.join(name);
-        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o600, "{name}");
-        assert!(std::fs::read_to_string(path).unwrap().contains("hunter2"), "{name}");
-    }
+    let path = run.join("spec.json");
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert!(std::fs::read_to_string(path).unwrap().contains("hunter2"));
     lacks(&std::fs::read_to_string(run.join("events.jsonl")).unwrap(), "journal");
     lacks(&project.read("notified"), "notify.command");
     for form in ["text", "markdown", "html", "json"] {

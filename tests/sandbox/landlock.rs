@@ -79,9 +79,9 @@ fn agent_cannot_change_or_forge_runs() {
     });
     project.write("evil.json", evil.to_string()).write(
         "agent.sh",
-        "for run in .ralph/runs/*; do cp evil.json $run/settings.json; done\n\
+        "for run in .ralph/runs/*; do cp evil.json $run/spec.json; done\n\
          fake=.ralph/runs/20991231-235959-abcd; [ -d $fake ] || cp -r .ralph/runs/2* $fake\n\
-         rm -f .ralph/runs; mkdir -p $fake; cp evil.json $fake/settings.json\n\
+         rm -f .ralph/runs; mkdir -p $fake; cp evil.json $fake/spec.json\n\
          echo tampered\n",
     );
     let args = ["run", "--sandbox=landlock", "-p", "Work.", "-n", "1", "--", "sh", "agent.sh"];
@@ -128,6 +128,8 @@ fn git_files_are_restored_without_links_and_after_kill() {
     project.ralph(["sandbox", "ls"]).run().code(0).stderr_has("settings.json.from-sandbox");
     project.write(".claude/settings.json", "{}");
     run(&project, "true").run().code(0).stderr_has("settings.json.from-sandbox.1");
+    let planted = project.events().find("planted")["message"].clone();
+    assert!(planted.as_str().unwrap().ends_with("settings.json.from-sandbox.1"), "{planted}");
     assert_eq!(project.processes(), []);
     project.ralph(["sandbox", "ls"]).run().stdout_has("There are no sandboxes.");
 }

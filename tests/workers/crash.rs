@@ -266,3 +266,25 @@ fn unreadable_state_is_reported_and_does_not_block_spawn() {
     let aside = std::fs::read_to_string(shop.file("state.json.broken")).unwrap();
     assert_eq!(aside, "{\"status\": 7}", "it is kept");
 }
+
+#[test]
+fn worker_of_version_0_1_resumes_by_its_launch_record() {
+    let shop = Workshop::new();
+    let paid = json!([
+        {"claude": {"text": "working"}}, {"claude": {"result": {"total_cost_usd": 4.0}}},
+    ]);
+    let hang = json!([{"write": {"path": "at", "text": ""}}, "hang"]);
+    let sessions = shop.record_sessions(&[paid.clone(), hang, paid]);
+    shop.install_agent("claude", &json!({"sessions": sessions}));
+    shop.spawn(3, &[]).arg("claude").run().code(0);
+    shop.wait_for_file("at");
+    shop.kill_loop("agent");
+    std::fs::remove_file(shop.file("spec.json")).unwrap();
+    let launch = include_str!("../fixtures/version_0_1/launch.json");
+    let launch = launch.replace("PROJECT", shop.path().to_str().unwrap());
+    std::fs::write(shop.file("launch.json"), launch).unwrap();
+    shop.ralph(["resume", "agent"]).run().code(0);
+    shop.ralph(["wait", "agent"]).run().code(3);
+    let ended = shop.events().last("run_ended").clone();
+    assert!(ended["message"].as_str().unwrap().contains("$8.00 of $7.00"), "{ended}");
+}

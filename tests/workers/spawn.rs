@@ -370,12 +370,17 @@ fn worker_with_missing_directory_does_not_start() {
     let work_dir = shop.sibling("here");
     std::fs::create_dir(&work_dir).unwrap();
     let project = shop.path().to_str().unwrap().to_owned();
-    let spawn = ["spawn", "-C", &project, "--name", "agent", "-f", "PROMPT.md", "-n", "1", "--"];
+    let spawn = ["spawn", "-C", &project, "--name", "agent", "-f", "PROMPT.md", "-n", "3", "--"];
     shop.ralph(spawn).args(shop.waiting_agent()).current_dir(&work_dir).run().code(0);
     shop.kill_loop("agent");
     std::fs::remove_dir(&work_dir).unwrap();
-    let resumed = shop.ralph(["resume", "agent"]).run();
+    shop.ralph(["resume", "agent"]).run().code(0);
+    shop.kill_loop("agent");
+    let moved = shop.sibling("moved");
+    std::fs::rename(shop.path(), &moved).unwrap();
+    let resumed = shop.ralph(["resume", "agent"]).current_dir(&moved).run();
     resumed.code(1).stderr_has("cannot enter the directory").stderr_has("spawn the worker again");
+    std::fs::rename(&moved, shop.path()).unwrap();
 }
 
 #[test]

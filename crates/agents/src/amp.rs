@@ -58,14 +58,12 @@ impl Adapter for Amp {
         }
         // `-x` and the prompt must be last.
         invocation.arg("-x");
-        match invocation.prompt_via {
-            PromptVia::Stdin => {}
+        let is_argument = invocation.prompt_via == PromptVia::Argument;
+        if is_argument && request.prompt.starts_with('-') {
             // A leading dash would start an option; the model ignores a space.
-            PromptVia::Argument if request.prompt.starts_with('-') => {
-                invocation.arg(format!(" {}", request.prompt));
-            }
-            PromptVia::Argument => invocation.arg(request.prompt),
-            PromptVia::File => invocation.arg(request.prompt_file),
+            invocation.arg(format!(" {}", request.prompt));
+        } else {
+            invocation.args(invocation.prompt_word(request));
         }
         invocation
     }

@@ -13,7 +13,7 @@ use super::{
     Adapter, AgentInvocation, AgentRequest, Emit, OutputReader, PREVIEW_CHARS, PromptVia, api,
     emit_notice, emit_thinking, failure, has_option, start_failure,
 };
-use crate::json::{RawJson, RawText, ShortStr, lenient};
+use crate::json::{RawJson, ShortStr, lenient};
 use crate::profile::{AgentExtras, AgentHome, AgentProfile, FileExposure, HomeDir, Recording};
 use crate::usage::read_inclusive_usage;
 use ralph_events::control_chars::strip_control_chars;
@@ -177,8 +177,7 @@ impl LineParser for CopilotParser {
             "tool.execution_complete" => self.tool_ended(line.data, subagent, emit),
             "model.call_failure" => self.status = data.member("statusCode").as_count(),
             "assistant.turn_retry" => {
-                let reason = data.member("reason").as_text().map(RawText::text);
-                let reason = reason.unwrap_or("unknown".into()).replace('_', " ");
+                let reason = data.member("reason").text_or("unknown").replace('_', " ");
                 let text = match std::mem::take(&mut self.status) {
                     0 => format!("a call of the API failed ({reason}), trying again"),
                     status => format!("API error {status} ({reason}), trying again"),

@@ -93,7 +93,11 @@ impl<'a> RawJson<'a> {
 
     /// The text of a string, or nothing.
     pub fn text(self) -> Cow<'a, str> {
-        self.as_text().map(RawText::text).unwrap_or_default()
+        self.text_or("")
+    }
+
+    pub fn text_or(self, default: &'static str) -> Cow<'a, str> {
+        self.as_text().map_or(Cow::Borrowed(default), RawText::text)
     }
 
     /// Calls `each` with every key, as written, and value. `None` if this is not exactly one

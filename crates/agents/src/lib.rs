@@ -119,11 +119,7 @@ impl AgentInvocation {
     pub fn verbatim(request: &AgentRequest<'_>, args: &[String]) -> Self {
         let mut invocation = AgentInvocation::new(request, PromptVia::Stdin);
         invocation.args(args);
-        match invocation.prompt_via {
-            PromptVia::Stdin => {}
-            PromptVia::Argument => invocation.arg(request.prompt),
-            PromptVia::File => invocation.arg(request.prompt_file),
-        }
+        invocation.args(invocation.prompt_word(request));
         invocation
     }
 
@@ -204,13 +200,17 @@ impl AgentInvocation {
     /// Appends the prompt after `--`, where it may start with a dash and no variadic flag swallows
     /// it.
     fn prompt_after_dashes(&mut self, request: &AgentRequest<'_>) {
+        if let Some(prompt) = self.prompt_word(request) {
+            self.args(["--".into(), prompt]);
+        }
+    }
+
+    /// The prompt, or the path of its file.
+    fn prompt_word(&self, request: &AgentRequest<'_>) -> Option<OsString> {
         match self.prompt_via {
-            PromptVia::Stdin => {}
-            PromptVia::Argument => self.args(["--", request.prompt]),
-            PromptVia::File => {
-                self.arg("--");
-                self.arg(request.prompt_file);
-            }
+            PromptVia::Stdin => None,
+            PromptVia::Argument => Some(request.prompt.into()),
+            PromptVia::File => Some(request.prompt_file.into()),
         }
     }
 }

@@ -11,10 +11,9 @@ use std::borrow::Cow;
 
 use jiff::{Timestamp, Zoned};
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 
 use self::account::UsageTotals;
-use self::lines::{ContentBlock, LineHeader, PartialLine, RateLimitLine, SystemLine};
+use self::lines::{ContentBlock, LineHeader};
 use self::outcome::ResultLine;
 pub(super) use self::outcome::failure_by_message;
 use super::structured::{LineOutcome, LineParser};
@@ -211,52 +210,47 @@ impl StreamJsonParser {
     }
 
     /// Reads part of a message that an `assistant` line repeats. Only the final usage is new.
-    fn handle_partial(&mut self, bytes: &[u8]) -> LineOutcome {
-        let Ok(line) = serde_json::from_slice::<PartialLine<'_>>(bytes) else {
-            return LineOutcome::Malformed;
-        };
-        if let (Some(id), Some(usage)) = (line.api_message_id, line.event.usage) {
-            self.account.add_message(&id, self.dialect.usage(usage));
+    fn handle_partial(&mut self, line: RawJson<'_>) -> LineOutcome {
+        let usage = line.member("event").member("usage");
+        if let Some(id) = line.member("api_message_id").as_text().filter(|_| !usage.is_null()) {
+            self.account.add_message(&id.text(), self.dialect.usage(usage));
         }
         LineOutcome::Parsed
     }
 
-    fn system(&mut self, bytes: &[u8], emit: &mut Emit<'_>) -> LineOutcome {
-        let Ok(line) = serde_json::from_slice::<SystemLine<'_>>(bytes) else {
-            return LineOutcome::Malformed;
-        };
-        match line.subtype.as_deref().unwrap_or("init") {
-            "init" => self.init(&line, emit),
-            "api_retry" => return api_retry(&line, emit),
+    fn system(&mut self, line: RawJson<'_>, emit: &mut Emit<'_>) -> LineOutcome {
+        match &*line.member("subtype").text_or("init") {
+            "init" => self.init(line, emit),
+            "api_retry" => return api_retry(line, emit),
             "background_tasks_changed" => {
-                let tasks: Vec<IgnoredAny> = lenient(line.tasks);
-                emit(Event::BackgroundTasks {
-                    running: u32::try_from(tasks.len()).unwrap_or(u32::MAX),
-                });
+                let mut running = 0;
+                let _ = line.member("tasks").for_each_element(|_| running += 1);
+                emit(Event::BackgroundTasks { running });
             }
             "permission_denied" => {
-                if let Some(id) = line.tool_use_id {
-                    self.denied.insert(&id, ());
+                if let Some(id) = line.member("tool_use_id").as_text() {
+                    self.denied.insert(&id.text(), ());
                 }
             }
             "task_notification" => {
-                let status = line.status.as_deref().unwrap_or("ended");
-                let summary = line.summary.unwrap_or_default().text();
+                let status = line.member("status").text_or("ended");
+                let summary = line.member("summary").text();
                 emit_notice(&format!("background task {status}: {summary}"), emit);
             }
             "hook_response" => {
-                if line.outcome.as_deref().is_some_and(|outcome| outcome != "success") {
-                    let name = line.hook_name.as_deref().unwrap_or("?");
-                    let stderr = line.stderr.unwrap_or_default().text();
+                if !["", "success"].contains(&&*line.member("outcome").text()) {
+                    let name = line.member("hook_name").text_or("?");
+                    let stderr = line.member("stderr").text();
                     emit_notice(&format!("hook {name} failed: {stderr}"), emit);
                 }
             }
             "compact_boundary" => emit_notice("the agent's context was compacted", emit),
             "model_refusal_no_fallback" => emit_notice("the model refused to answer", emit),
             "notification" | "informational" => {
-                let text = line.text.or(line.content).unwrap_or_default().text();
-                if !text.is_empty() {
-                    emit_notice(&text, emit);
+                let text = line.member("text").as_text();
+                let text = text.or_else(|| line.member("content").as_text());
+                if let Some(text) = text.filter(|text| !text.is_empty()) {
+                    emit_notice(&text.text(), emit);
                 }
             }
             _ => return LineOutcome::Unknown,
@@ -264,17 +258,17 @@ impl StreamJsonParser {
         LineOutcome::Parsed
     }
 
-    fn init(&mut self, line: &SystemLine<'_>, emit: &mut Emit<'_>) {
-        let id = line.session_id.as_deref().unwrap_or_default();
-        let model = line.model.as_deref().unwrap_or_default();
+    fn init(&mut self, line: RawJson<'_>, emit: &mut Emit<'_>) {
+        let (id, model) = (line.member("session_id").text(), line.member("model").text());
         // Every turn repeats this line.
-        if (id, model) == (&self.session, &self.model) {
+        if id == self.session && model == self.model {
             return;
         }
-        id.clone_into(&mut self.session);
-        model.clone_into(&mut self.model);
-        let non_empty = |text: &'_ str| (!text.is_empty()).then(|| Cow::Owned(text.to_owned()));
-        emit(Event::Session { id: non_empty(id), model: non_empty(model) });
+        self.session = id.clone().into_owned();
+        self.model = model.clone().into_owned();
+        let non_empty = |text: &Cow<'_, str>| !text.is_empty();
+        let (id, model) = (Some(id).filter(non_empty), Some(model).filter(non_empty));
+        emit(Event::Session { id, model });
     }
 
     /// The first line's model wins: it is the requested one.
@@ -285,20 +279,23 @@ impl StreamJsonParser {
         }
     }
 
-    fn rate_limit(&mut self, bytes: &[u8], emit: &mut Emit<'_>) -> LineOutcome {
-        let Ok(RateLimitLine { rate_limit_info: info }) = serde_json::from_slice(bytes) else {
+    fn rate_limit(&mut self, line: RawJson<'_>, emit: &mut Emit<'_>) -> LineOutcome {
+        let info = line.member("rate_limit_info");
+        if info.is_null() {
             return LineOutcome::Malformed;
-        };
-        let status = info.status.as_deref().unwrap_or_default();
-        let resets_at = i64::try_from(info.resets_at.0).ok().filter(|at| *at > 0);
+        }
+        let status = &*info.member("status").text();
+        let resets_at = info.member("resetsAt").as_count();
+        let resets_at = i64::try_from(resets_at).ok().filter(|at| *at > 0);
         if status == "allowed" {
             return LineOutcome::Parsed;
         }
         if status == "rejected" {
             self.resets_at = resets_at;
         }
-        let limit = info.kind.as_deref().unwrap_or("rate").replace('_', "-");
-        let mut text = match (status, info.utilization) {
+        let limit = info.member("rateLimitType").text_or("rate").replace('_', "-");
+        let utilization: Option<f64> = lenient(Some(info.member("utilization")));
+        let mut text = match (status, utilization) {
             ("rejected", _) => format!("{limit} limit used up"),
             (_, Some(share)) => format!("{limit} limit {:.0}% used", share * 100.0),
             (status, None) => format!("{limit} limit: {status}"),
@@ -354,14 +351,15 @@ impl LineParser for StreamJsonParser {
         let Some(line) = LineHeader::parse(bytes) else {
             return LineOutcome::Malformed;
         };
+        let document = RawJson::from_document(bytes);
         match line.kind.bytes() {
             b"assistant" => self.assistant(&line, emit),
             b"user" => self.user(&line, emit),
-            b"stream_event" => self.handle_partial(bytes),
+            b"stream_event" => self.handle_partial(document),
             b"system" if PROGRESS_SUBTYPES.contains(&line.subtype.bytes()) => LineOutcome::Parsed,
-            b"system" => self.system(bytes, emit),
+            b"system" => self.system(document, emit),
             b"result" => self.result(bytes, emit),
-            b"rate_limit_event" => self.rate_limit(bytes, emit),
+            b"rate_limit_event" => self.rate_limit(document, emit),
             _ => LineOutcome::Unknown,
         }
     }
@@ -369,17 +367,19 @@ impl LineParser for StreamJsonParser {
 
 /// Reports a retry. The program may renew credentials after the first rejection; after the second,
 /// it only repeats it for minutes.
-fn api_retry(line: &SystemLine<'_>, emit: &mut Emit<'_>) -> LineOutcome {
-    let delay = format_duration(line.retry_delay_ms.0);
-    let error = line.error.as_deref().unwrap_or("unknown");
-    let status = match line.error_status.0 {
+fn api_retry(line: RawJson<'_>, emit: &mut Emit<'_>) -> LineOutcome {
+    let count = |name| line.member(name).as_count();
+    let delay = format_duration(count("retry_delay_ms"));
+    let error = line.member("error").text_or("unknown");
+    let error_status = count("error_status");
+    let status = match error_status {
         0 => String::new(),
         status => format!(" ({status})"),
     };
-    let (attempt, max) = (line.attempt.0, line.max_retries.0);
+    let (attempt, max) = (count("attempt"), count("max_retries"));
     let text = format!("API error: {error}{status}, retry {attempt}/{max} in {delay}");
     emit(Event::Notice { text: text.into() });
-    if line.error_status.0 != 401 || attempt != 2 {
+    if error_status != 401 || attempt != 2 {
         return LineOutcome::Parsed;
     }
     let message = format!(

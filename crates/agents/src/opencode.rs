@@ -347,8 +347,8 @@ fn usage(tokens: RawJson<'_>, cost_usd: Option<f64>) -> Usage {
 
 /// `reported_at` is in milliseconds.
 fn error_failure(error: RawJson<'_>, reported_at: u64) -> Failure {
-    let (name, data) = (error.member("name").as_text(), error.member("data"));
-    let name = name.map_or("an error without a name".into(), RawText::text);
+    let name = error.member("name").text_or("an error without a name");
+    let data = error.member("data");
     let message = data.member("message").text();
     let message = if message.is_empty() { &name } else { &message };
     let mut failure = api::classify_failure(data.member("statusCode").as_count(), message);

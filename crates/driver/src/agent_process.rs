@@ -45,9 +45,9 @@ pub(super) struct AgentProcess {
     stdout: LineSplitter,
     stderr: LineSplitter,
     /// Plain text: show partial lines.
-    is_plain: bool,
+    pub(super) is_plain: bool,
     /// The completion signal counts however the agent exits.
-    completion_is_final: bool,
+    pub(super) completion_is_final: bool,
     /// The completion pattern is fast enough to check while the agent runs.
     can_report_completion: bool,
     summary: AttemptSummary,
@@ -108,49 +108,21 @@ impl AgentProcess {
         detector: CompletionDetector,
         files: AgentFiles,
     ) -> Self {
-        let facts = AttemptSummary {
-            purpose,
-            detector,
-            answer_text: String::new(),
-            result: None,
-            usage: Usage::default(),
-            tools: 0,
-            tool_errors: 0,
-            denied: 0,
-            open_tools: HashSet::new(),
-            tool_reported: false,
-            stderr: VecDeque::new(),
-            shows_anything: false,
-            prompt_not_delivered: None,
-            inputs: Vec::new(),
-        };
-        let out = LineSplitter::new(reader.max_line());
-        let err = LineSplitter::new(MAX_STDERR_LINE);
         AgentProcess {
             child,
             started_ms,
             ended_by: None,
             files,
             screen: None,
+            stdout: LineSplitter::new(reader.max_line()),
+            stderr: LineSplitter::new(MAX_STDERR_LINE),
             reader,
             filter: None,
-            stdout: out,
-            stderr: err,
             is_plain: false,
             completion_is_final: false,
             can_report_completion: true,
-            summary: facts,
+            summary: AttemptSummary::new(purpose, detector),
         }
-    }
-
-    pub(super) fn with_final_completion(mut self, stands: bool) -> Self {
-        self.completion_is_final = stands;
-        self
-    }
-
-    pub(super) fn with_plain_text(mut self) -> Self {
-        self.is_plain = true;
-        self
     }
 
     /// The unfinished last line, if it is worth showing: a prompt, a progress bar.
@@ -161,11 +133,6 @@ impl AgentProcess {
     pub(super) fn with_response_filter(mut self, judge: FilteredReader) -> Self {
         self.stdout = LineSplitter::new(judge.max_line().max(self.reader.max_line()));
         self.filter = Some(judge);
-        self
-    }
-
-    pub(super) fn with_screen(mut self, screen: PtyScreen) -> Self {
-        self.screen = Some(screen);
         self
     }
 
@@ -206,18 +173,15 @@ impl AgentProcess {
         recorder: &mut Recorder,
         ask: &mut FilterQuery<'_>,
     ) {
-        let AgentProcess {
-            reader, filter: judge, stdout: out, stderr: err, summary: facts, ..
-        } = self;
+        let AgentProcess { reader, filter, stdout, stderr, summary: facts, .. } = self;
         let mut emit = |event: Event<'_>| {
             facts.handle_event(&event);
             recorder.record(&event);
         };
         match stream {
-            Stream::Stdout => {
-                out.push(bytes, |line| handle_stdout(line, reader.as_mut(), judge, ask, &mut emit));
-            }
-            Stream::Stderr => err.push(bytes, |line| reader.stderr(line, &mut emit)),
+            Stream::Stdout => stdout
+                .push(bytes, |line| handle_stdout(line, reader.as_mut(), filter, ask, &mut emit)),
+            Stream::Stderr => stderr.push(bytes, |line| reader.stderr(line, &mut emit)),
         }
         let running = !facts.open_tools.is_empty() || reader.may_run_tool();
         if std::mem::replace(&mut facts.tool_reported, running) != running {
@@ -254,37 +218,30 @@ impl AgentProcess {
                 duration_ms,
             );
         }
-        let AgentProcess {
-            reader,
-            filter: judge,
-            stdout: out,
-            stderr: err,
-            summary: facts,
-            ended_by,
-            ..
-        } = &mut self;
+        let AgentProcess { reader, filter, stdout, stderr, summary: facts, ended_by, .. } =
+            &mut self;
         let mut emit = |event: Event<'_>| {
             facts.handle_event(&event);
             recorder.record(&event);
         };
-        out.finish(|line| handle_stdout(line, reader.as_mut(), judge, ask, &mut emit));
-        err.finish(|line| reader.stderr(line, &mut emit));
+        stdout.finish(|line| handle_stdout(line, reader.as_mut(), filter, ask, &mut emit));
+        stderr.finish(|line| reader.stderr(line, &mut emit));
         if let Some(text) = side_file {
             reader.side_file(text, &mut emit);
         }
         // A stream known only through the user's filter reports no result.
         let is_foreign = reader.is_unrecognized()
-            && judge.as_ref().is_some_and(FilteredReader::has_seen_stream)
+            && filter.as_ref().is_some_and(FilteredReader::has_seen_stream)
             && exit.is_some_and(Exit::success);
         if !is_foreign {
             reader.finish(exit, &mut emit);
         }
-        let told = matches!(facts.result, Some(Some(_)));
-        if let Some(judge) = judge {
+        let has_failed = matches!(facts.result, Some(Some(_)));
+        if let Some(filter) = filter {
             if ended_by.is_some() || !exit.is_some_and(Exit::success) {
-                judge.mark_cut_short();
+                filter.mark_cut_short();
             }
-            judge.finish(told, &mut |event| {
+            filter.finish(has_failed, &mut |event| {
                 facts.handle_event(&event);
                 recorder.record(&event);
             });
@@ -388,6 +345,25 @@ fn handle_stdout(
 }
 
 impl AttemptSummary {
+    fn new(purpose: Purpose, detector: CompletionDetector) -> Self {
+        AttemptSummary {
+            purpose,
+            detector,
+            answer_text: String::new(),
+            result: None,
+            usage: Usage::default(),
+            tools: 0,
+            tool_errors: 0,
+            denied: 0,
+            open_tools: HashSet::new(),
+            tool_reported: false,
+            stderr: VecDeque::new(),
+            shows_anything: false,
+            prompt_not_delivered: None,
+            inputs: Vec::new(),
+        }
+    }
+
     fn handle_event(&mut self, event: &Event<'_>) {
         match event {
             Event::Text { text, joined, subagent: false } => {

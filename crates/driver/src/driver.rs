@@ -19,7 +19,7 @@ mod stall_check;
 mod tasks;
 mod terminal;
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::ffi::OsString;
 
 use ralph_engine::machine::{Action, Input, LoopMachine, Now};
@@ -28,11 +28,11 @@ use ralph_events::env_names;
 use ralph_events::event::{EndCause, Event, Outcome};
 use ralph_events::run_state::RunState;
 use ralph_events::text;
-use ralph_process::Occurrence;
+use ralph_process::{ChildId, Occurrence};
 use ralph_report::{Redraw, Reporter};
 
 use super::agent_process::AgentProcess;
-use super::guardrail::GuardrailProcess;
+use super::guardrail::GuardrailRun;
 use super::pty_agent::PtyScreen;
 use super::recorder::Recorder;
 use super::run_spec::{GuardrailSpec, PromptSource, RunSpec};
@@ -84,7 +84,6 @@ pub fn run<W: World>(
         journal_failed: false,
         raw_log_failed: false,
         end_recorded: false,
-        warnings_given: HashSet::new(),
         finish: None,
         notifiers: Vec::new(),
         gate: spec.tasks.as_ref().map(|tasks| TaskGate::new(tasks, spec)),
@@ -101,7 +100,7 @@ pub fn run<W: World>(
 enum ActiveTask {
     None,
     Agent(Box<AgentProcess>),
-    Guardrail(GuardrailProcess),
+    Guardrail(ChildId, GuardrailRun),
     Scm(ScmProcess),
     /// Waits until then for another git to release its lock.
     ScmRetry(ScmProcess, u64),
@@ -127,7 +126,6 @@ struct Driver<'s, W> {
     journal_failed: bool,
     raw_log_failed: bool,
     end_recorded: bool,
-    warnings_given: HashSet<String>,
     finish: Option<RunEnd>,
     notifiers: Vec<notify::NotifyProcess>,
     gate: Option<TaskGate>,
@@ -148,7 +146,7 @@ impl<W: World> Driver<'_, W> {
             PromptSource::File(path) | PromptSource::FileOrDefault { path, .. } => {
                 path.strip_prefix(&spec.directory).unwrap_or(path).to_string_lossy()
             }
-            PromptSource::BuiltIn { name, .. } => (*name).into(),
+            PromptSource::BuiltIn { name, .. } => name.as_ref().into(),
             PromptSource::TaskList(_) => PromptSource::TASK_PROMPT_NAME.into(),
         };
         let completion = match &spec.tasks {
@@ -303,10 +301,10 @@ impl<W: World> Driver<'_, W> {
             Action::RunFinalChecks(checks) => self.run_final_checks(checks),
             Action::RunGuardrail(index) => self.run_guardrail(index),
             Action::EndGuardrail { timed_out } => {
-                if let ActiveTask::Guardrail(task) = &mut self.task {
-                    task.timed_out = timed_out;
-                    task.cut_off = !timed_out;
-                    self.world.end(task.child, false);
+                if let ActiveTask::Guardrail(child, run) = &mut self.task {
+                    run.timed_out = timed_out;
+                    run.cut_off = !timed_out;
+                    self.world.end(*child, false);
                 }
             }
             Action::CheckScmStatus => self.start_scm_status(),

@@ -1,20 +1,18 @@
 //! A running guardrail: its output goes to a log, and both ends of it to the agent.
 
 use ralph_engine::prompt::{GuardrailFailure, GuardrailOutput, OutputLimits, guardrail_message};
-use ralph_events::event::{Event, Exit, FailAction, Feedback};
-use ralph_process::ChildId;
+use ralph_events::event::{Event, Exit, Feedback};
 
 use super::run_spec::GuardrailSpec;
 
-pub(super) struct GuardrailProcess {
-    pub(super) child: ChildId,
-    pub(super) index: usize,
-    pub(super) started_ms: u64,
+pub(super) struct GuardrailRun {
+    index: usize,
+    started_ms: u64,
     pub(super) timed_out: bool,
     /// Ended because the run is ending.
     pub(super) cut_off: bool,
     /// Display path of the log.
-    pub(super) log: String,
+    log: String,
     output: OutputExcerpt,
 }
 
@@ -59,17 +57,11 @@ impl OutputExcerpt {
     }
 }
 
-impl GuardrailProcess {
-    pub(super) fn new(
-        child: ChildId,
-        index: usize,
-        started_ms: u64,
-        log: String,
-        limits: OutputLimits,
-    ) -> Self {
+impl GuardrailRun {
+    pub(super) fn new(index: usize, started_ms: u64, log: String, limits: OutputLimits) -> Self {
         let (timed_out, cut_off) = (false, false);
         let output = OutputExcerpt::new(limits);
-        GuardrailProcess { child, index, started_ms, timed_out, cut_off, log, output }
+        GuardrailRun { index, started_ms, timed_out, cut_off, log, output }
     }
 
     pub(super) fn output(&mut self, bytes: &[u8]) {
@@ -80,10 +72,11 @@ impl GuardrailProcess {
     pub(super) fn finish(
         self,
         exit: Option<Exit>,
-        spec: &GuardrailSpec,
+        specs: &[GuardrailSpec],
         limits: OutputLimits,
         now_ms: u64,
     ) -> (Event<'static>, Option<Feedback>) {
+        let spec = &specs[self.index];
         let passed = !self.timed_out && exit.is_some_and(Exit::success);
         // A guardrail that exited by itself was not cut off.
         let cut_off = self.cut_off && matches!(exit, None | Some(Exit::Signal(_)));
@@ -105,23 +98,13 @@ impl GuardrailProcess {
             };
             let (start, end) = self.output.into_text();
             let output = GuardrailOutput { start: &start, end: &end };
-            feedback(spec, failure, &self.log, output, limits)
+            let (command, log) = (spec.shown_command(), &self.log);
+            let hint = spec.hint.as_deref().filter(|hint| !hint.is_empty());
+            let message = guardrail_message(&command, failure, hint, log, output, limits);
+            Feedback { action: spec.fail_action, message }
         });
         (ended, feedback)
     }
-}
-
-pub(super) fn feedback(
-    spec: &GuardrailSpec,
-    failure: GuardrailFailure,
-    log: &str,
-    output: GuardrailOutput<'_>,
-    limits: OutputLimits,
-) -> Feedback {
-    let hint = spec.hint.as_deref().filter(|hint| !hint.is_empty());
-    let message = guardrail_message(&spec.shown_command(), failure, hint, log, output, limits);
-    let action: FailAction = spec.fail_action;
-    Feedback { action, message }
 }
 
 #[cfg(test)]

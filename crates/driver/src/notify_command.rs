@@ -20,7 +20,6 @@ use ralph_process as process;
 use ralph_process::Launch;
 use ralph_process::trust::OutsideCommand;
 use ralph_report::summary::Summary;
-use ralph_store::home;
 use ralph_store::project::Project;
 use ralph_store::run_files::RunFiles;
 use ralph_store::runs::{self, RunDir};
@@ -63,8 +62,8 @@ pub fn send_missed(
     mut say: impl FnMut(&str),
 ) -> Result<(), Error> {
     let runs = runs::list(&project.runs_dir()).unwrap_or_default();
-    let is_untold = |run: &RunDir| run.untold_end().is_some() && !run.is_running();
-    for run in runs.into_iter().filter(is_untold) {
+    let is_pending = |run: &RunDir| run.has_pending_notification() && !run.is_running();
+    for run in runs.into_iter().filter(is_pending) {
         let Some(command) = saved_command(&run).or_else(|| command.map(str::to_owned)) else {
             continue;
         };
@@ -81,13 +80,10 @@ pub fn send_missed(
     Ok(())
 }
 
-/// The run's saved command, from a place that agents cannot write.
+/// The command that the run was started with.
 fn saved_command(run: &RunDir) -> Option<String> {
-    let home = home::ralph_home(|name| std::env::var_os(name));
-    run.read_start(home.as_deref()).ok().flatten()?;
-    let settings = std::fs::read(run.settings_path(home.as_deref())).ok()?;
-    let settings: Value = serde_json::from_slice(&settings).ok()?;
-    settings.pointer("/notify/command")?.as_str().map(str::to_owned)
+    let spec: Value = serde_json::from_slice(&run.read_spec().ok()??).ok()?;
+    spec.pointer("/settings/notify/command")?.as_str().map(str::to_owned)
 }
 
 /// Sends one notification and records it; returns `None` if another process was faster.
@@ -95,7 +91,11 @@ fn send(project: &Project, run: RunDir, command: &str) -> io::Result<Option<Stri
     // While this is open, no other process can send it or resume the run.
     let mut files = RunFiles::reopen_if_free(run)?;
     let dir = files.dir.clone();
-    let Some(Entry { at, event }) = dir.untold_end() else { return Ok(None) };
+    let is_end = |entry: &Entry<'_>| matches!(entry.event, Event::RunEnded { .. });
+    let end = dir.read_journal()?.filter(is_end).last();
+    let Some(Entry { at, event }) = end.filter(|_| dir.has_pending_notification()) else {
+        return Ok(None);
+    };
     let mut facts = Summary::of(&RunState::read(dir.read_journal()?), None);
     (facts.info.run, facts.end.notify_pending) = (dir.id.clone(), false);
     let root = project.root();

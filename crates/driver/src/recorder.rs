@@ -1,5 +1,6 @@
 //! Writes events to the journal, then hands them to the reporters.
 
+use std::borrow::Cow;
 use std::io;
 use std::time::Duration;
 
@@ -70,6 +71,17 @@ impl Recorder {
                     self.append_line(&told);
                 }
             }
+        }
+    }
+
+    pub fn warn(&mut self, message: impl Into<Cow<'static, str>>) {
+        self.record(&Event::Warning { message: message.into() });
+    }
+
+    /// Warns unless this was said before, and does not count it.
+    pub fn warn_once(&mut self, message: String) {
+        if !self.warnings.iter().any(|(known, _)| *known == message) {
+            self.warn(message);
         }
     }
 

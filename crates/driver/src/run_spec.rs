@@ -6,6 +6,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use ralph_agents as agents;
 use ralph_agents::filter::FilteredReader;
 use ralph_agents::{
@@ -20,6 +22,7 @@ use ralph_events::event::{FailAction, Purpose};
 use ralph_events::redact;
 use ralph_events::run_state::RunState;
 use ralph_git::ScmSpec;
+use ralph_store::saved_path;
 use ralph_tasks::TaskList;
 use ralph_tasks::ledger::Ledger;
 
@@ -149,13 +152,6 @@ impl Variables {
         }
     }
 
-    pub fn template_values(&self) -> Option<&BTreeMap<String, String>> {
-        match self {
-            Variables::Template { given, .. } => Some(given),
-            Variables::RunFigures => None,
-        }
-    }
-
     pub fn missing_values_warning(unknown: &[String]) -> Option<String> {
         const MAX_NAMED_VARIABLES: usize = 10;
         let mut names: Vec<String> =
@@ -237,13 +233,8 @@ impl AgentSpec {
             side_file: errand.side_file,
         };
         if self.is_on_terminal(errand.purpose) {
-            let mut own: Vec<OsString> = self
-                .adapter
-                .profile()
-                .interactive_autonomous_flags
-                .iter()
-                .map(Into::into)
-                .collect();
+            let flags = self.adapter.profile().interactive_autonomous_flags;
+            let mut own: Vec<OsString> = flags.iter().map(Into::into).collect();
             own.extend(self.adapter.writable_dir_flags(&self.git_directories));
             return AgentInvocation::for_terminal(&request, &own, self.args.as_deref());
         }
@@ -298,19 +289,21 @@ impl AgentSpec {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum PromptSource {
     Text(String),
     /// Read for each attempt.
-    File(PathBuf),
+    File(#[serde(with = "saved_path")] PathBuf),
     /// Read for each attempt, with a default for a missing or empty file.
     FileOrDefault {
+        #[serde(with = "saved_path")]
         path: PathBuf,
         otherwise: String,
     },
     BuiltIn {
-        name: &'static str,
-        text: &'static str,
+        name: Cow<'static, str>,
+        text: Cow<'static, str>,
     },
     /// The built-in prompt for a task list, with the list's path.
     TaskList(String),

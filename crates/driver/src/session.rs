@@ -12,6 +12,7 @@ use ralph_events::run_state::RunState;
 use ralph_events::text;
 use ralph_process as process;
 use ralph_process::{Interrupts, System};
+use ralph_report::warning_text::warning_text;
 use ralph_store::active_marker;
 use ralph_store::home;
 use ralph_store::lock::{self, Holder, Lock, LockAttempt};
@@ -19,7 +20,7 @@ use ralph_store::private_files;
 use ralph_store::project::Project;
 use ralph_store::run_files::RunFiles;
 use ralph_store::runs::{self, RunDir};
-use ralph_store::start_record::StartRecord;
+use ralph_store::save::save_privately;
 use ralph_tasks::ledger_store;
 
 use super::world::RealWorld;
@@ -53,13 +54,6 @@ impl Retention {
     }
 }
 
-/// How a run was started, for resuming it.
-#[derive(Debug, Clone)]
-pub struct StartDetails {
-    pub note: StartRecord,
-    pub settings: serde_json::Value,
-}
-
 #[derive(Debug, Clone, Copy)]
 pub struct SessionOptions<'a> {
     pub command: &'a str,
@@ -69,7 +63,8 @@ pub struct SessionOptions<'a> {
     pub resume: Option<&'a str>,
     /// Journal size known to the caller.
     pub known_journal_bytes: Option<u64>,
-    pub started: Option<&'a StartDetails>,
+    /// What is needed to resume the run; private, because settings may hold keys.
+    pub spec: &'a [u8],
 }
 
 impl RunSession {
@@ -81,7 +76,7 @@ impl RunSession {
             shared,
             resume,
             known_journal_bytes: known,
-            started,
+            spec,
         } = opening;
         let dir = project.ralph_dir();
         project.prepare_state().map_err(|err| home_not_writable_error(project, &err))?;
@@ -122,7 +117,7 @@ impl RunSession {
                 ))
                 .hint(format!("see what it came to: ralph report {run_id}")));
             }
-            let files = open_files(&run, keep, resume.is_some(), started);
+            let files = open_files(&run, keep, resume.is_some(), spec);
             let files = files.map_err(|err| {
                 if resume.is_none() {
                     let _ = runs::remove(&run);
@@ -139,18 +134,17 @@ impl RunSession {
             Ok((system, files, links))
         };
         match open() {
-            Ok((system, (files, unkept), (links, found))) => {
+            Ok((system, files, (links, found))) => {
                 let before = cut_off.as_ref();
                 let warning = |message: String| Event::Warning { message: message.into() };
-                let mut preface: Vec<Event<'static>> = unkept.map(warning).into_iter().collect();
                 let found = link_guard::take_warnings().into_iter().chain(found);
-                preface.extend(found.map(warning));
+                let mut preface: Vec<Event<'static>> = found.map(warning).collect();
                 if let Some(before) = before.filter(|before| before.run != run_id) {
                     preface.extend(unfinished_run_event(project, before));
-                    preface.extend(kill_leftovers(&before.run).map(warning));
+                    preface.extend(kill_leftovers(&before.run));
                 }
                 if resume.is_some() {
-                    preface.extend(kill_leftovers(&run_id).map(warning));
+                    preface.extend(kill_leftovers(&run_id));
                 }
                 if let torn @ 1.. = files.truncated_bytes() {
                     let message = format!(
@@ -209,24 +203,28 @@ fn lock_with_retry(
     taken
 }
 
-/// Ends the leftover processes of a dead run and reports them, before files are read that they may be writing.
+/// Ends the leftover processes of a dead run, before files are read that they may be writing. `tell` says so at
+/// once, because it takes a while.
 ///
 /// # Errors A stop was requested meanwhile; the processes are gone all the same.
-pub fn recover(project: &Project, mut tell: impl FnMut(&str)) -> Result<(), Error> {
+pub fn recover(
+    project: &Project,
+    mut tell: impl FnMut(&str),
+) -> Result<Option<Event<'static>>, Error> {
     let note = project.lock_path();
     let sign = active_marker::exists(project.root());
     let cut_off = lock::read_holder(&note);
     if cut_off.is_none() && !sign {
-        return Ok(());
+        return Ok(None);
     }
     // The lock's holder is alive.
-    let Ok(Some(_idle)) = lock::lock_briefly(project.root(), &note) else { return Ok(()) };
+    let Ok(Some(_idle)) = lock::lock_briefly(project.root(), &note) else { return Ok(None) };
     if sign {
         active_marker::remove_stale(project.root());
     }
-    let Some(Holder { run, .. }) = lock::read_holder(&note) else { return Ok(()) };
+    let Some(Holder { run, .. }) = lock::read_holder(&note) else { return Ok(None) };
     if process::find_by_env(RUN_ID, &run).is_empty() {
-        return Ok(());
+        return Ok(None);
     }
     let interrupts = Interrupts::install().ok();
     tell(&format!("ending what run {run} left behind"));
@@ -236,11 +234,12 @@ pub fn recover(project: &Project, mut tell: impl FnMut(&str)) -> Result<(), Erro
         asked
     });
     asked |= interrupts.is_some_and(Interrupts::take_interrupt);
-    leftovers_message(&run, &ended).iter().for_each(|message| tell(message));
+    let recovered = recovered_event(&run, ended);
     if asked {
+        recovered.as_ref().and_then(warning_text).iter().for_each(|message| tell(message));
         return Err(Error::new(ErrorKind::Interrupted, "interrupted; nothing was started"));
     }
-    Ok(())
+    Ok(recovered)
 }
 
 /// Blocks runs while a command changes their files, until the result is dropped.
@@ -329,31 +328,18 @@ fn locked_error(what: &Path, holder: Option<Holder>) -> Error {
 }
 
 /// Opens a run's files; the data for a resume is written before the run exists.
-fn open_files(
-    run: &RunDir,
-    keep: Retention,
-    resume: bool,
-    started: Option<&StartDetails>,
-) -> io::Result<(RunFiles, Option<String>)> {
+fn open_files(run: &RunDir, keep: Retention, resume: bool, spec: &[u8]) -> io::Result<RunFiles> {
     if !resume {
         run.create()?;
     }
-    let home = home::ralph_home(|name| std::env::var_os(name));
-    let unkept = match started {
-        Some(StartDetails { settings, .. }) if resume => {
-            run.save_settings(settings, home.as_deref())?;
-            None
-        }
-        Some(StartDetails { note, settings }) => run.save_start(note, settings, home.as_deref())?,
-        None => None,
-    };
+    save_privately(&run.spec(), spec)?;
     // The run may have been killed before its journal existed.
     let files = if resume && run.journal().exists() {
         RunFiles::reopen(run.clone(), keep.raw_bytes)?
     } else {
         RunFiles::create(run.clone(), keep.raw_bytes)?
     };
-    Ok((files, unkept))
+    Ok(files)
 }
 
 fn unfinished_run_event(project: &Project, before: &Holder) -> Option<Event<'static>> {
@@ -380,30 +366,15 @@ fn unfinished_run_event(project: &Project, before: &Holder) -> Option<Event<'sta
     Some(Event::Warning { message: message.into() })
 }
 
-fn kill_leftovers(run: &str) -> Option<String> {
-    leftovers_message(run, &process::kill_by_env(RUN_ID, run, LEFTOVER_GRACE_MS))
+fn kill_leftovers(run: &str) -> Option<Event<'static>> {
+    recovered_event(run, process::kill_by_env(RUN_ID, run, LEFTOVER_GRACE_MS))
 }
 
-fn leftovers_message(run: &str, ended: &[Leftover]) -> Option<String> {
-    let names = |survived: bool| {
-        let names = ended.iter().filter(|left| left.survived == survived);
-        names
-            .map(|left| format!("{} ({})", redact_command(&left.command), left.pid))
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
-    match (names(false), names(true)) {
-        (ended, survived) if ended.is_empty() && survived.is_empty() => None,
-        (ended, survived) if survived.is_empty() => {
-            Some(format!("ended what run {run} had left running: {ended}"))
-        }
-        (ended, survived) if ended.is_empty() => {
-            Some(format!("run {run} had left running, and it could not be ended: {survived}"))
-        }
-        (ended, survived) => Some(format!(
-            "ended what run {run} had left running: {ended}; could not be ended: {survived}"
-        )),
+fn recovered_event(run: &str, mut processes: Vec<Leftover>) -> Option<Event<'static>> {
+    for process in &mut processes {
+        process.command = redact_command(&process.command).into_owned();
     }
+    (!processes.is_empty()).then(|| Event::Recovered { run: run.to_owned().into(), processes })
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ mod prompt_echo;
 mod tags;
 
 use fancy_regex::Regex;
+use serde::{Deserialize, Serialize};
 
 use self::prompt_echo::lines::EchoFilter;
 use self::prompt_echo::pattern::PromptPattern;
@@ -11,7 +12,8 @@ use self::prompt_echo::tags::PromptTags;
 use self::tags::TagScanner;
 use ralph_events::control_chars::{ControlCharFilter, strip_control_chars};
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum CompletionRule {
     /// The first `<response>…</response>` has this text, in any case.
     Response(String),
@@ -19,8 +21,27 @@ pub enum CompletionRule {
     Promise(String),
     /// `^` and `$` match at the ends of the text, or of lines with `(?m)`. Beyond 512 KiB only the latest part is
     /// kept: matches over 128 KiB may be missed.
-    Pattern(Regex),
+    Pattern(#[serde(with = "regex_text")] Regex),
     Never,
+}
+
+mod regex_text {
+    use fancy_regex::Regex;
+    use serde::de::{Deserialize, Deserializer, Error};
+    use serde::ser::Serializer;
+
+    pub(super) fn serialize<S: Serializer>(
+        regex: &Regex,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(regex.as_str())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Regex, D::Error> {
+        Regex::new(&String::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
 }
 
 impl CompletionRule {

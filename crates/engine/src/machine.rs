@@ -23,7 +23,7 @@ use super::stall::StallWatch;
 use iteration::Iteration;
 use job::{AgentRun, Job, JobEnd};
 use ralph_events::event::{Class, Event, Feedback, Outcome, Stamp, WaitReason};
-use ralph_events::run_state::{OpenIteration, Pending, RateLimits, ResumePoint, RunState, Totals};
+use ralph_events::run_state::{OpenIteration, Pending, RateLimits, RunState, Totals};
 use ralph_events::spending::Spending;
 use state::{Continuation, PromptFeedback, Retries, RunClock, RunTotals, Steering, StopMode};
 
@@ -55,6 +55,18 @@ enum Phase {
         retry: bool,
     },
     Finished(Outcome),
+}
+
+/// One step of the machine: its time, and the actions so far.
+struct Step {
+    now: Now,
+    actions: Vec<Action>,
+}
+
+impl Step {
+    fn push(&mut self, action: Action) {
+        self.actions.push(action);
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -92,21 +104,9 @@ impl LoopMachine {
     /// enough to finish it.
     pub fn resumed(rules: Rules, state: RunState) -> Self {
         let RunState { resume, totals, clock, end, .. } = state.closed();
-        let ResumePoint {
-            iterations,
-            open,
-            pending,
-            failures,
-            any_succeeded,
-            limits,
-            feedback,
-            last_feedback,
-            commit_message,
-            scm_failed,
-            ..
-        } = resume;
         let Totals { spending, tools, tool_errors, .. } = totals;
-        let pending = match (pending, open) {
+        let open = resume.open;
+        let pending = match (resume.pending, open) {
             (Pending::Ended(_) | Pending::Unchecked(_) | Pending::Checked { .. }, None) => {
                 Pending::Nothing
             }
@@ -118,23 +118,29 @@ impl LoopMachine {
         };
         let reopened = open.filter(|_| !matches!(pending, Pending::Nothing | Pending::Complete));
         let counts = open.is_none_or(|_| reopened.is_some()) && !resume.stall_checked;
-        let stall = StallWatch::resumed(rules.stall, resume.stall, &last_feedback, counts);
+        let stall = StallWatch::resumed(rules.stall, resume.stall, &resume.last_feedback, counts);
         // A resume after giving up means that the user has fixed the cause. More time, money or iterations fix nothing.
         let gave_up = matches!(
             end.map(|end| end.outcome),
             Some(Outcome::AgentFailed | Outcome::CredentialsRefused | Outcome::Stalled)
         );
         let (failures, limits) =
-            if gave_up { (0, RateLimits::default()) } else { (failures, limits) };
+            if gave_up { (0, RateLimits::default()) } else { (resume.failures, resume.limits) };
         LoopMachine {
             iteration: match reopened {
-                Some(open) => Iteration::reopened(open, commit_message.is_some()),
-                None => Iteration::ended(iterations),
+                Some(open) => Iteration::reopened(open, resume.commit_message.is_some()),
+                None => Iteration::ended(resume.iterations),
             },
             resume: Continuation { cut_off: open, pending },
-            retries: Retries { failures, any_succeeded, limits },
-            feedback: PromptFeedback::carried(feedback),
-            totals: RunTotals { spending, tools, tool_errors, scm_failed, ..RunTotals::default() },
+            retries: Retries { failures, any_succeeded: resume.any_succeeded, limits },
+            feedback: PromptFeedback::carried(resume.feedback),
+            totals: RunTotals {
+                spending,
+                tools,
+                tool_errors,
+                scm_failed: resume.scm_failed,
+                ..RunTotals::default()
+            },
             clock: RunClock { started: 0, active_before_ms: clock.active_ms },
             stall,
             ..LoopMachine::new(rules)
@@ -195,29 +201,29 @@ impl LoopMachine {
     }
 
     pub fn step(&mut self, now: Now, input: Input) -> Vec<Action> {
-        let mut out = Vec::new();
+        let step = &mut Step { now, actions: Vec::new() };
         match input {
             Input::Start => {
                 if self.phase == Phase::New {
                     self.clock.started = now.mono_ms;
                     self.retries.limits.stop_waiting(now.wall_ms);
-                    self.start(now, &mut out);
+                    self.start(step);
                 }
             }
-            Input::Briefed { feedback } => self.on_briefed(now, feedback, &mut out),
+            Input::Briefed { feedback } => self.on_briefed(step, feedback),
             Input::AgentStarted => {
                 if let Phase::Running { job: Job::Agent(agent), started, .. } = &mut self.phase {
                     *started = now.mono_ms;
                     agent.last_output = now.mono_ms;
                 }
                 // A stop may have been requested while it was being started.
-                self.apply_stop(&mut out);
+                self.apply_stop(step);
             }
-            Input::AgentNotStarted { message } => self.agent_not_started(now, message, &mut out),
+            Input::AgentNotStarted { message } => self.agent_not_started(step, message),
             Input::PromptFailed { message } => {
                 if self.agent().is_some() {
                     let code = self.rules.exit_without_prompt;
-                    self.finish(now, Outcome::PromptMissing, code, message, &mut out);
+                    self.finish(step, Outcome::PromptMissing, code, message);
                 }
             }
             Input::Output => {
@@ -238,7 +244,7 @@ impl LoopMachine {
             }
             Input::UsageReported(usage) => {
                 self.totals.spending.set_running(usage);
-                self.check_budgets(now, &mut out);
+                self.check_budgets(step);
             }
             Input::ResultSeen | Input::Refused => {
                 let refused = input == Input::Refused;
@@ -252,73 +258,70 @@ impl LoopMachine {
                     agent.result_at = agent.result_at.map(|_| now.mono_ms);
                 }
             }
-            Input::AgentEnded(report) => self.agent_ended(now, *report, &mut out),
-            Input::GuardrailEnded { failed } => self.guardrail_ended(now, failed, &mut out),
-            Input::ScmStatus(result) => self.on_scm_status(now, result, &mut out),
-            Input::CommitGuardChecked(result) => self.on_commit_guard(now, result, &mut out),
+            Input::AgentEnded(report) => self.agent_ended(step, *report),
+            Input::GuardrailEnded { failed } => self.guardrail_ended(step, failed),
+            Input::ScmStatus(result) => self.on_scm_status(step, result),
+            Input::CommitGuardChecked(result) => self.on_commit_guard(step, result),
             Input::ScmTaskEnded { ok, feedback } => {
                 self.iteration.scm.feedback.extend(feedback);
-                self.scm_task_ended(now, ok, &mut out);
+                self.scm_task_ended(step, ok);
             }
-            Input::GatesChecked(verdict) => self.gates_checked(now, verdict, &mut out),
+            Input::GatesChecked(verdict) => self.gates_checked(step, verdict),
             Input::StallChecked { fingerprint } => {
-                self.on_stall_check(now, fingerprint, &mut out);
+                self.on_stall_check(step, fingerprint);
             }
-            Input::Timer => self.on_timer(now, &mut out),
-            Input::Refusals(hosts) => self.on_refusals(now, hosts, &mut out),
-            Input::Signal(signal) => self.on_signal(now, signal, &mut out),
+            Input::Timer => self.on_timer(step),
+            Input::Refusals(hosts) => self.on_refusals(step, hosts),
+            Input::Signal(signal) => self.on_signal(step, signal),
             Input::Stop { signal, now: at_once } => {
-                self.request_stop(now, signal, at_once, &mut out);
+                self.request_stop(step, signal, at_once);
             }
-            Input::Pause => self.request_pause(now, &mut out),
+            Input::Pause => self.request_pause(step),
             Input::Resume { max_iterations } => {
                 if !self.is_finished() && std::mem::replace(&mut self.steering.pause, false) {
                     self.rules.max_iterations = max_iterations.unwrap_or(self.rules.max_iterations);
-                    self.resume(now, &mut out);
+                    self.resume(step);
                 }
             }
-            Input::EndNotRecorded { message } => self.on_end_not_recorded(now, message, &mut out),
+            Input::EndNotRecorded { message } => self.on_end_not_recorded(step, message),
             Input::InternalError { message } => {
                 if !self.is_finished() {
                     self.steering.stop = Some(StopMode::InternalError(message));
-                    self.apply_stop(&mut out);
-                    self.stop_if_idle(now, &mut out);
+                    self.apply_stop(step);
+                    self.stop_if_idle(step);
                 }
             }
         }
-        out
+        std::mem::take(&mut step.actions)
     }
 
-    fn emit(&self, now: Now, event: Event<'static>, out: &mut Vec<Action>) {
-        out.push(Action::Emit(self.stamp(now), event));
+    fn emit(&self, step: &mut Step, event: Event<'static>) {
+        step.push(Action::Emit(self.stamp(step.now), event));
     }
 
     /// Starts with what the journal already decides: that needs no agent.
-    fn start(&mut self, now: Now, out: &mut Vec<Action>) {
-        self.iteration.started = now.mono_ms;
+    fn start(&mut self, step: &mut Step) {
+        self.iteration.started = step.now.mono_ms;
         match std::mem::take(&mut self.resume.pending) {
-            Pending::Nothing if self.iteration.is_initial_check => self.run_checks(now, out),
-            Pending::Nothing => self.next_iteration(now, out),
+            Pending::Nothing if self.iteration.is_initial_check => self.run_checks(step),
+            Pending::Nothing => self.next_iteration(step),
             Pending::Ended(report) | Pending::Unchecked(report) => {
-                self.classify_attempt(now, *report, out)
+                self.classify_attempt(step, *report)
             }
             Pending::Checked { class, complete, found } => {
                 (self.iteration.class, self.iteration.complete, self.iteration.found) =
                     (class, complete, found);
                 self.iteration.checks.passed = Some(true);
                 self.stall.record_guardrails(&[]);
-                self.check_gates_or_end(now, out);
+                self.check_gates_or_end(step);
             }
-            Pending::Complete => self.end_complete(now, out),
+            Pending::Complete => self.end_complete(step),
         }
     }
 
-    fn next_iteration(&mut self, now: Now, out: &mut Vec<Action>) {
-        if self.steering.stop.is_some() {
-            return self.finish_stopped(now, out);
-        }
-        if let Some(used_up) = self.run_budget_exceeded(now) {
-            return self.finish_by_budget(now, &used_up, out);
+    fn next_iteration(&mut self, step: &mut Step) {
+        if self.finish_if_due(step, true) {
+            return;
         }
         if self.iteration.number >= self.rules.max_iterations {
             let n = self.iteration.number;
@@ -327,32 +330,32 @@ impl LoopMachine {
             if self.retries.failures > 0 && !self.retries.any_succeeded {
                 let message = format!("every iteration failed ({n} iteration{s})");
                 let exit_code = self.rules.retry.exit_code;
-                return self.finish(now, Outcome::AgentFailed, exit_code, message, out);
+                return self.finish(step, Outcome::AgentFailed, exit_code, message);
             }
             let message = format!("the limit of {n} iteration{s} was reached without completion");
-            return self.finish(now, Outcome::LimitReached, self.rules.exit_at_limit, message, out);
+            return self.finish(step, Outcome::LimitReached, self.rules.exit_at_limit, message);
         }
         if self.steering.pause {
-            return self.enter_pause(now, false, out);
+            return self.enter_pause(step, false);
         }
         if self.stall.needs_check() {
-            return self.start_job(now, Job::StallCheck, out);
+            return self.start_job(step, Job::StallCheck);
         }
-        self.start_iteration(now, out);
+        self.start_iteration(step);
     }
 
-    fn start_iteration(&mut self, now: Now, out: &mut Vec<Action>) {
+    fn start_iteration(&mut self, step: &mut Step) {
         self.stall.start_iteration();
         let number = self.iteration.number + 1;
-        self.iteration = Iteration::new(number, now);
+        self.iteration = Iteration::new(number, step.now);
         match self.resume.cut_off.take().filter(|open| open.iteration == number) {
             // The time and money of its first try count against its budget.
             Some(open) => self.iteration.worked_ms = open.worked_ms,
             None => self.totals.spending.start_iteration(),
         }
         let event = Event::IterationStarted { max_iterations: self.rules.max_iterations };
-        self.emit(now, event, out);
-        self.retry(now, out);
+        self.emit(step, event);
+        self.retry(step);
     }
 }
 

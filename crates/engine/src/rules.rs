@@ -100,10 +100,6 @@ pub struct Budget {
 }
 
 impl Budget {
-    pub fn is_none(&self) -> bool {
-        *self == Budget::default()
-    }
-
     pub fn describe(&self) -> Option<String> {
         let parts = [
             self.cost_usd.map(text::format_dollars),
@@ -112,16 +108,6 @@ impl Budget {
         ];
         let parts: Vec<String> = parts.into_iter().flatten().collect();
         (!parts.is_empty()).then(|| parts.join(", "))
-    }
-
-    /// Fills unset limits from `other`.
-    #[must_use]
-    pub fn or(self, other: Budget) -> Budget {
-        Budget {
-            cost_usd: self.cost_usd.or(other.cost_usd),
-            tokens: self.tokens.or(other.tokens),
-            duration_ms: self.duration_ms.or(other.duration_ms),
-        }
     }
 
     /// Describes the exceeded limit. Unreported cost is an estimate.
@@ -160,14 +146,10 @@ mod tests {
 
     #[test]
     fn budget_description_lists_set_limits() {
-        let (cost_usd, tokens) = (Some(2.5), Some(20_000));
         let none = Budget::default();
-        assert_eq!((none.describe(), none.is_none()), (None, true));
-        let some = Budget { cost_usd, duration_ms: Some(90_000), ..none };
+        assert_eq!(none.describe(), None);
+        let some = Budget { cost_usd: Some(2.5), duration_ms: Some(90_000), ..none };
         assert_eq!(some.describe().as_deref(), Some("$2.50, 1m30s"));
-        let other = Budget { tokens, cost_usd: Some(1.0), ..none };
-        assert_eq!(some.or(other), Budget { tokens, ..some });
-        assert_eq!(none.or(other), other);
     }
 
     #[test]

@@ -526,6 +526,16 @@ pub enum Event<'a> {
         /// Kept running because of `agent.keepBackground`.
         kept: bool,
     },
+    /// What a killed run had left running was ended.
+    Recovered {
+        run: Cow<'a, str>,
+        processes: Vec<Leftover>,
+    },
+    /// What the agent of a killed run had planted was moved aside, or what it had changed was restored.
+    Planted {
+        /// What was found, and where it is now.
+        message: Cow<'a, str>,
+    },
     /// A sandboxed process asked for a host that is not allowed.
     NetworkRefused {
         host: Cow<'a, str>,

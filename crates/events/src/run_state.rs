@@ -337,7 +337,17 @@ impl RunState {
                 self.notices.warnings.push(Warning::ModelSilent { silent_ms, limit_ms });
             }
             Event::Warning { message } => {
-                self.notices.warn(message, self.iterations.is_empty());
+                let message = message.as_ref().to_owned();
+                self.notices.warn(Warning::Message { message }, self.iterations.is_empty());
+            }
+            Event::Recovered { run, processes } => {
+                let (run, processes) = (run.as_ref().to_owned(), processes.clone());
+                let warning = Warning::Recovered { run, processes };
+                self.notices.warn(warning, self.iterations.is_empty());
+            }
+            Event::Planted { message } => {
+                let message = message.as_ref().to_owned();
+                self.notices.warn(Warning::Planted { message }, self.iterations.is_empty());
             }
             Event::NetworkRefused { host, port, reason, .. } => {
                 self.notices.denied.push(format!("network: {host}:{port}: {reason}"));

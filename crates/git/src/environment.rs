@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use ralph_events::error::Error;
 
-use super::repository::{common_dir, git_dir, work_tree_root};
+use super::repository::{canonical_parent, common_dir, git_dir, work_tree_root};
 
 /// Refuses `GIT_DIR` and similar variables that name another repository: every git call of ralph
 /// and its agents would go there.
@@ -38,9 +38,7 @@ pub fn refuse_other_repository(
 }
 
 fn canonical_path(path: &Path) -> PathBuf {
-    let parent = path.parent().and_then(|parent| parent.canonicalize().ok());
-    let in_parent = || Some(parent?.join(path.file_name()?));
-    path.canonicalize().ok().or_else(in_parent).unwrap_or_else(|| path.to_owned())
+    path.canonicalize().unwrap_or_else(|_| canonical_parent(path))
 }
 
 #[cfg(test)]

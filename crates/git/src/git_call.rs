@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ralph_events::error::{Error, ErrorKind};
-use ralph_process::trust::{self, OutsideCommand};
+use ralph_process::trust::{OutsideCommand, ProgramNotFound};
 use ralph_store::home;
 use ralph_store::project_record;
 
@@ -89,11 +89,8 @@ fn run_git_once(
             error.hints.into_iter().fold(shown, Error::hint)
         })?,
     };
-    let (command_line, env) =
-        (hardening::git_args(purpose, &settings, args), hardening::git_env(purpose));
-    let git =
-        OutsideCommand::find(OsStr::new("git"), &env).map_err(|err| git_missing_error(&err))?;
-    let output = git.run(&command_line, directory, timeout);
+    let git = find_git(purpose).map_err(|err| git_missing_error(&err))?;
+    let output = git.run(&hardening::git_args(purpose, &settings, args), directory, timeout);
     if access == GitAccess::Write {
         link_guard::check_after_write(directory, git_dir);
     }
@@ -136,8 +133,7 @@ fn disable_agent_hooks(directory: &Path, git_dir: Option<&Path>) -> Result<Vec<O
         command.insert(0, flag);
     }
     let words = hardening::git_args(GitPurpose::Write, &[], &command);
-    let git = OutsideCommand::find(OsStr::new("git"), &hardening::git_env(GitPurpose::Write));
-    let git = git.map_err(|err| git_missing_error(&err))?;
+    let git = find_git(GitPurpose::Write).map_err(|err| git_missing_error(&err))?;
     let output = git.run(&words, directory, GIT_QUICK_TIMEOUT);
     let output = output.map_err(|err| Error::failed(err.to_string()))?;
     let restriction = repository.restrict_from_output(&output)?;
@@ -153,13 +149,16 @@ fn disable_filters(directory: &Path) -> io::Result<Vec<OsString>> {
         return Ok(settings.clone());
     }
     let words = hardening::git_args(GitPurpose::ReadOnly, &[], &hardening::LIST_FILTERS_ARGS);
-    let git = OutsideCommand::find(OsStr::new("git"), &hardening::git_env(GitPurpose::ReadOnly))?;
-    let output = git.run(&words, directory, GIT_QUICK_TIMEOUT)?;
+    let output = find_git(GitPurpose::ReadOnly)?.run(&words, directory, GIT_QUICK_TIMEOUT)?;
     let settings = hardening::disable_filters_config(&output.stdout);
     cache().insert(directory.to_owned(), settings.clone());
     Ok(settings)
 }
 
-pub(super) fn git_missing_error(err: &trust::ProgramNotFound) -> Error {
+fn find_git(purpose: GitPurpose) -> Result<OutsideCommand, ProgramNotFound> {
+    OutsideCommand::find(OsStr::new("git"), &hardening::git_env(purpose))
+}
+
+pub(super) fn git_missing_error(err: &ProgramNotFound) -> Error {
     err.error("install git")
 }

@@ -156,8 +156,7 @@ impl HeadLog {
                     Some(offset) => new = &new[offset..],
                     // The log was emptied.
                     None => {
-                        let end =
-                            new.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+                        let end = complete_len(new);
                         self.last.clear();
                         self.read_bytes = part.len - (new.len() - end) as u64;
                         let complete = new[..end].to_vec();
@@ -168,13 +167,10 @@ impl HeadLog {
             }
         }
         // A partial last line is read later.
-        let complete_len = new.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-        let unread = new.len() - complete_len;
-        let commits =
-            parse_entries(&new[..complete_len]).filter_map(|(_, line)| line.commit()).collect();
-        let (new, read_bytes) = (new[..complete_len].to_vec(), part.len - unread as u64);
-        self.read_bytes = read_bytes;
-        self.remember(&new);
+        let (new, unread) = new.split_at(complete_len(new));
+        let commits = parse_entries(new).filter_map(|(_, line)| line.commit()).collect();
+        self.read_bytes = part.len - unread.len() as u64;
+        self.remember(new);
         Ok(commits)
     }
 
@@ -225,11 +221,13 @@ fn read_from(path: &Path, from: u64) -> io::Result<LogChunk> {
     Ok(LogChunk { start, len: start + bytes.len() as u64, bytes })
 }
 
+/// The length up to the end of the last whole line.
+fn complete_len(bytes: &[u8]) -> usize {
+    memchr::memrchr(b'\n', bytes).map_or(0, |at| at + 1)
+}
+
 fn find_last(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
-    if wanted.is_empty() {
-        return None;
-    }
-    bytes.windows(wanted.len()).rposition(|window| window == wanted)
+    (!wanted.is_empty()).then(|| memchr::memmem::rfind(bytes, wanted)).flatten()
 }
 
 /// A line of the log: `OLD NEW NAME <MAIL> SECONDS ZONE\tMESSAGE`.

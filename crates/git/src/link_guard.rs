@@ -131,11 +131,7 @@ pub(super) fn check_before_git(
     git_dir: Option<&Path>,
     access: GitAccess,
 ) -> io::Result<()> {
-    let home = home::ralph_home(|name| std::env::var_os(name));
-    let directory = directory.canonicalize()?;
-    let paths = RepositoryPaths { directory: &directory, git_dir };
-    let known = open_records(home.as_deref(), &paths);
-    let moved = quarantine_new_links(&paths, &known)?;
+    let (known, moved) = quarantine_for_git(directory, git_dir)?;
     record_quarantined(&moved);
     if access == GitAccess::Read {
         return Ok(());
@@ -153,13 +149,12 @@ pub(super) fn check_before_git(
 
 /// Checks again after git has written: new links may have been followed.
 pub(super) fn check_after_write(directory: &Path, git_dir: Option<&Path>) {
-    let home = home::ralph_home(|name| std::env::var_os(name));
-    let Ok(directory) = directory.canonicalize() else { return };
-    let paths = RepositoryPaths { directory: &directory, git_dir };
-    let known = open_records(home.as_deref(), &paths);
-    match quarantine_new_links(&paths, &known) {
-        Ok(moved) if moved.is_empty() => {}
-        Ok(moved) => {
+    if !directory.exists() {
+        return;
+    }
+    match quarantine_for_git(directory, git_dir) {
+        Ok((_, moved)) if moved.is_empty() => {}
+        Ok((_, moved)) => {
             record_quarantined(&moved);
             let message = "links appeared in the git directory while git was writing to it; check the files that they \
                            lead to";
@@ -169,6 +164,18 @@ pub(super) fn check_after_write(directory: &Path, git_dir: Option<&Path>) {
             queue_warnings(vec![format!("the git directories could not be checked: {err}")]);
         }
     }
+}
+
+fn quarantine_for_git(
+    directory: &Path,
+    git_dir: Option<&Path>,
+) -> io::Result<(Vec<RunBaseline>, Vec<QuarantinedLink>)> {
+    let home = home::ralph_home(|name| std::env::var_os(name));
+    let directory = directory.canonicalize()?;
+    let paths = RepositoryPaths { directory: &directory, git_dir };
+    let known = open_records(home.as_deref(), &paths);
+    let moved = quarantine_new_links(&paths, &known)?;
+    Ok((known, moved))
 }
 
 /// Counts the links. Warns once per path.

@@ -67,6 +67,15 @@ pub(super) fn common_dir(git: &Path) -> PathBuf {
     }
 }
 
+/// Resolves links; the last component need not exist.
+pub(super) fn canonical_parent(path: &Path) -> PathBuf {
+    let parent = path.parent().and_then(|parent| parent.canonicalize().ok());
+    match (parent, path.file_name()) {
+        (Some(parent), Some(name)) => parent.join(name),
+        _ => path.to_owned(),
+    }
+}
+
 pub(super) fn read_git_file(path: &Path) -> Option<String> {
     let bytes = read_user_file(path, 4 << 20).ok()?;
     String::from_utf8(bytes).ok()

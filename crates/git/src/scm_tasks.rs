@@ -57,7 +57,7 @@ impl ScmSpec {
 
     /// A warning about changes that no agent of this run made.
     pub fn uncommitted(&self, directory: &Path) -> Option<String> {
-        if !self.is_git() || !self.has_commit() {
+        if !self.is_git() || self.commits().next().is_none() {
             return None;
         }
         let files = uncommitted(directory, "--untracked-files=all", &self.paths).ok()?;
@@ -70,8 +70,8 @@ impl ScmSpec {
         name.is_some_and(|name| name == "git")
     }
 
-    fn has_commit(&self) -> bool {
-        self.tasks.iter().any(|task| task.first().is_some_and(|word| word == "commit"))
+    fn commits(&self) -> impl Iterator<Item = &Vec<String>> {
+        self.tasks.iter().filter(|task| task.first().is_some_and(|word| word == "commit"))
     }
 
     /// Commands that list conflicts, stage everything, and tell by their exit code whether there is
@@ -112,27 +112,18 @@ impl ScmSpec {
         if !self.paths.is_empty() {
             return false;
         }
-        let commits =
-            self.tasks.iter().filter(|task| task.first().is_some_and(|word| word == "commit"));
-        commits.flat_map(|task| task.iter().skip(1)).all(is_index_only)
+        self.commits().flat_map(|task| task.iter().skip(1)).all(is_index_only)
     }
 
     pub fn commands(&self, task: usize, message: &str) -> Vec<Vec<String>> {
         let Some(task) = self.tasks.get(task) else { return Vec::new() };
-        match task.first().map(String::as_str) {
-            Some("commit") if self.is_git() => {
-                let mut commit = task.clone();
-                commit.extend(to_strings(&["-m", message]));
-                commit.extend(self.pathspecs());
-                vec![commit]
-            }
-            Some("commit") => {
-                let mut commit = task.clone();
-                commit.extend(to_strings(&["-am", message]));
-                vec![commit]
-            }
-            _ => vec![task.clone()],
+        let mut command = task.clone();
+        if task.first().is_some_and(|word| word == "commit") {
+            let flag = if self.is_git() { "-m" } else { "-am" };
+            command.extend(to_strings(&[flag, message]));
+            command.extend(self.pathspecs().filter(|_| self.is_git()));
         }
+        vec![command]
     }
 }
 

@@ -13,6 +13,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, Dir, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::repository::canonical_parent;
 use ralph_store::dir_handle::{enter, open_dir, opened_up};
 
 const MAX_PATH: u64 = 8 << 10;
@@ -43,7 +44,7 @@ fn find(common_dir: &Path, worktree: &Path) -> io::Result<Option<(OwnedFd, OsStr
         Err(Errno::NOENT) => return Ok(None),
         Err(err) => return Err(entry_error(&path, err)),
     };
-    let wanted = canonical_path(worktree).join(".git");
+    let wanted = canonical_parent(worktree).join(".git");
     for entry in list(&worktrees).map_err(|err| entry_error(&path, err))? {
         let Ok(dir) = enter(&worktrees, &entry) else { continue };
         let Some(gitdir) = read_gitdir(&dir) else { continue };
@@ -58,15 +59,6 @@ fn find(common_dir: &Path, worktree: &Path) -> io::Result<Option<(OwnedFd, OsStr
 fn entry_error(path: &Path, err: Errno) -> io::Error {
     let err = io::Error::from(err);
     io::Error::new(err.kind(), format!("{}: {err}", path.display()))
-}
-
-/// Resolves links; the last component need not exist.
-fn canonical_path(path: &Path) -> PathBuf {
-    let parent = path.parent().and_then(|parent| parent.canonicalize().ok());
-    match (parent, path.file_name()) {
-        (Some(parent), Some(name)) => parent.join(name),
-        _ => path.to_owned(),
-    }
 }
 
 fn normalize_path(path: &Path) -> PathBuf {

@@ -237,7 +237,7 @@ impl System {
                 return Occurrence::Signal(signal);
             }
             if std::mem::take(&mut self.control_requested) {
-                self.drain_control_pipe();
+                drain(&mut self.control_pipe);
                 return Occurrence::ControlRequest;
             }
             if std::mem::take(&mut self.typed) && self.read_keys(buf) {
@@ -250,7 +250,7 @@ impl System {
                 return Occurrence::Ended(child.id, child.ended());
             }
             if std::mem::take(&mut self.proxy_refused) {
-                self.drain_wake_pipe();
+                drain(&mut self.wake_pipe);
                 return Occurrence::ProxyRefused;
             }
             let due = until_ms.is_some_and(|until| until <= now);
@@ -267,17 +267,6 @@ impl System {
             };
             self.deadline_pending = due;
             return Occurrence::Output(id, stream);
-        }
-    }
-
-    fn drain_wake_pipe(&mut self) {
-        let mut bytes = [0; 256];
-        while let Some(pipe) = &self.wake_pipe {
-            match rustix::io::read(pipe, &mut bytes) {
-                Ok(0) => self.wake_pipe = None,
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(_) => return,
-            }
         }
     }
 
@@ -299,21 +288,6 @@ impl System {
         for signal in signals.into_iter().rev() {
             self.pending.push_front(signal);
         }
-    }
-
-    /// The receiver handles all pending requests at once.
-    fn drain_control_pipe(&mut self) {
-        let mut bytes = [0; 64];
-        let Some(pipe) = &self.control_pipe else { return };
-        loop {
-            match rustix::io::read(pipe, &mut bytes) {
-                Ok(1..) | Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return,
-                // The writers are gone.
-                Ok(0) | Err(_) => break,
-            }
-        }
-        self.control_pipe = None;
     }
 
     fn position(&self, child: ChildId) -> Option<usize> {
@@ -445,6 +419,18 @@ impl System {
             }
         }
         None
+    }
+}
+
+/// Reads all that is there: the receiver handles it at once. Closes the pipe if its writers are gone.
+fn drain(slot: &mut Option<impl AsFd>) {
+    let mut bytes = [0; 256];
+    while let Some(pipe) = slot {
+        match rustix::io::read(pipe, &mut bytes) {
+            Ok(1..) | Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return,
+            Ok(0) | Err(_) => *slot = None,
+        }
     }
 }
 

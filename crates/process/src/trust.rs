@@ -9,7 +9,6 @@
 
 mod code_env;
 
-use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -77,7 +76,7 @@ impl AgentWritable {
     pub fn resolve(
         &self,
         path: &Path,
-        read_link: impl Fn(&Path) -> Option<PathBuf>,
+        mut read_link: impl FnMut(&Path) -> Option<PathBuf>,
     ) -> Option<ResolvedPath> {
         if !path.is_absolute() {
             return None;
@@ -112,14 +111,14 @@ impl AgentWritable {
     /// Finds a link that leads out of an agent-writable directory. Directories that contain the
     /// home directory or the system do not count: their links are the user's.
     pub fn find_escaping_link(&self, path: &Path, home: Option<&Path>) -> Option<EscapingLink> {
-        let links = RefCell::new(Vec::new());
+        let mut links = Vec::new();
         let resolved = self.resolve(path, |path| {
             let link = fs::read_link(path).ok()?;
-            links.borrow_mut().push(path.to_owned());
+            links.push(path.to_owned());
             Some(link)
         })?;
         let target = resolved.target;
-        links.into_inner().into_iter().find_map(|link| {
+        links.into_iter().find_map(|link| {
             let is_escaped = |dir: &&PathBuf| link.starts_with(dir) && !target.starts_with(dir);
             let mut escaped = self.dirs.iter().filter(is_escaped);
             let dir = escaped.find(|dir| !contains_home_or_system(dir, home))?.clone();

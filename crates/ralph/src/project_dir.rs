@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::config::loop_file;
 use crate::config::{self, Settings};
-use crate::workers::store::Workers;
+use crate::workers::store::{Worker, Workers};
 use ralph_events::env_names::RUN_ID;
 use ralph_events::error::Error;
 use ralph_git as git;
@@ -119,7 +119,7 @@ pub(super) fn known_agent_dirs() -> Vec<PathBuf> {
         dirs.extend(record.agent_writable);
     }
     let workers = Workers::open_user_dir().and_then(|workers| workers.all()).unwrap_or_default();
-    let worktrees = workers.iter().filter_map(|worker| worker.launch().ok()?.worktree);
+    let worktrees = workers.iter().filter_map(Worker::worktree);
     dirs.extend(worktrees.map(|worktree| worktree.path));
     dirs
 }

@@ -6,56 +6,92 @@
 use std::path::{Path, PathBuf};
 
 use crate::cli::args::LoopArgs;
-use crate::launch;
+use crate::launch::{self, LaunchAction};
 use ralph_driver::notify_command;
 use ralph_driver::session;
 use ralph_events::error::Error;
+use ralph_events::event::Event;
 use ralph_git::environment::refuse_other_repository;
+use ralph_report::warning_text::warning_text;
 use ralph_sandbox::scratch::{self, StaleSandbox};
 use ralph_store::home;
 use ralph_store::project::Project;
 use ralph_store::runs;
 
-/// Warnings about cleaned-up files, for the journal of the run that follows. If none follows, they
-/// are printed when this is dropped.
+/// What was cleaned up, for the journal of the run that follows. If none follows, it is printed
+/// when this is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Recovery {
-    warnings: Vec<String>,
+    events: Vec<Event<'static>>,
 }
 
 impl Recovery {
-    pub(crate) fn take_warnings(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.warnings)
+    pub(crate) fn take_events(&mut self) -> Vec<Event<'static>> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// Cleans up after abandoned sandboxes. Fails if this project still contains something that
+    /// would be executed.
+    fn clean_stale_sandboxes(&mut self, project: &Path) -> Result<(), Error> {
+        match self.collect_cleanup(project) {
+            None => Ok(()),
+            Some(stuck) => Err(Error::input(stuck).hint(
+                "once it is right, ralph goes on; `ralph sandbox rm NAME` forgets the sandbox that \
+                 left it (`ralph sandbox ls`)",
+            )),
+        }
+    }
+
+    /// Returns what cannot be put right.
+    fn collect_cleanup(&mut self, project: &Path) -> Option<String> {
+        let mut stuck = Vec::new();
+        for StaleSandbox { project: theirs, trace } in
+            scratch::clean_stale(&scratch::sandboxes().ok()?, project)
+        {
+            let is_here = theirs.starts_with(project) || project.starts_with(&theirs);
+            let message = trace.to_string();
+            if trace.is_not_restored() && is_here {
+                stuck.push(message);
+            } else {
+                self.events.push(Event::Planted { message: message.into() });
+            }
+        }
+        (!stuck.is_empty()).then(|| stuck.join("\n"))
     }
 }
 
 impl Drop for Recovery {
     fn drop(&mut self) {
-        self.warnings.iter().for_each(|message| super::cli::warn(message));
+        let messages = self.events.iter().filter_map(warning_text);
+        messages.for_each(|message| super::cli::warn(&message));
     }
 }
 
 /// The first step of every loop command. `--dry-run` and `--print-prompt` only remove planted
-/// files; a resumed run has sent its notifications already.
+/// files.
 pub(crate) fn recover(project: &Project, args: &LoopArgs) -> Result<Recovery, Error> {
-    recover_worktree(project, project, args)
+    let starts_run = args.action() == LaunchAction::Start;
+    recover_and_notify(project, starts_run, || {
+        let settings = launch::load_settings(project, args, Vec::new(), Vec::new());
+        settings.ok().and_then(|loaded| loaded.settings.notify.command)
+    })
 }
 
-/// Like [`recover`], with the settings of `origin`.
-pub(crate) fn recover_worktree(
+/// `notify_command` is for runs that did not save theirs.
+pub(crate) fn recover_and_notify(
     project: &Project,
-    origin: &Project,
-    args: &LoopArgs,
+    starts_run: bool,
+    notify_command: impl FnOnce() -> Option<String>,
 ) -> Result<Recovery, Error> {
-    let starts_run = !args.dry_run && !args.print_prompt;
     refuse_foreign_git_variables(project)?;
+    let mut recovery = Recovery::default();
     if starts_run {
         home::require_ralph_home(|name| std::env::var_os(name))?;
-        session::recover(project, super::cli::warn)?;
+        recovery.events.extend(session::recover(project, super::cli::warn)?);
     }
-    let recovery = Recovery { warnings: clean_stale_sandboxes(project.root())? };
-    if starts_run && args.resume.is_none() {
-        send_missed_notifications(project, origin, args)?;
+    recovery.clean_stale_sandboxes(project.root())?;
+    if starts_run {
+        send_missed_notifications(project, notify_command)?;
     }
     Ok(recovery)
 }
@@ -63,50 +99,36 @@ pub(crate) fn recover_worktree(
 /// Recovery for commands that start no run. Sends no notifications.
 pub(crate) fn recover_project(project: &Project) -> Result<(), Error> {
     refuse_foreign_git_variables(project)?;
-    session::recover(project, super::cli::warn)?;
-    remove_planted_files(project.root())
+    let mut recovery = Recovery::default();
+    recovery.events.extend(session::recover(project, super::cli::warn)?);
+    recovery.clean_stale_sandboxes(project.root())
 }
 
 fn refuse_foreign_git_variables(project: &Project) -> Result<(), Error> {
     refuse_other_repository(project.root(), |name| std::env::var_os(name))
 }
 
-/// Runs without saved settings, such as those of workers, use the current `notify.command`.
 fn send_missed_notifications(
     project: &Project,
-    origin: &Project,
-    args: &LoopArgs,
+    notify_command: impl FnOnce() -> Option<String>,
 ) -> Result<(), Error> {
     let runs = runs::list(&project.runs_dir()).unwrap_or_default();
-    if !runs.iter().any(|run| run.untold_end().is_some()) {
+    if !runs.iter().any(runs::RunDir::has_pending_notification) {
         return Ok(());
     }
-    let settings = launch::load_settings(origin, args, Vec::new(), Vec::new());
-    let command = settings.ok().and_then(|loaded| loaded.settings.notify.command);
-    notify_command::send_missed(project, command.as_deref(), super::cli::warn)
-}
-
-/// Cleans up after abandoned sandboxes and returns warnings. Fails if this project still contains
-/// something that would be executed.
-fn clean_stale_sandboxes(project: &Path) -> Result<Vec<String>, Error> {
-    let (warnings, stuck) = collect_cleanup(project);
-    let Some(stuck) = stuck else { return Ok(warnings) };
-    warnings.iter().for_each(|message| super::cli::warn(message));
-    Err(Error::input(stuck).hint(
-        "once it is right, ralph goes on; `ralph sandbox rm NAME` forgets the sandbox that left it \
-         (`ralph sandbox ls`)",
-    ))
+    notify_command::send_missed(project, notify_command().as_deref(), super::cli::warn)
 }
 
 pub(super) fn remove_planted_files(project: &Path) -> Result<(), Error> {
-    clean_stale_sandboxes(project)?.iter().for_each(|message| super::cli::warn(message));
-    Ok(())
+    Recovery::default().clean_stale_sandboxes(project)
 }
 
 /// For commands that read nothing of the project.
 pub(super) fn clean_best_effort(project: &Path) {
-    let (warnings, stuck) = collect_cleanup(project);
-    warnings.iter().chain(&stuck).for_each(|message| super::cli::warn(message));
+    let mut recovery = Recovery::default();
+    if let Some(stuck) = recovery.collect_cleanup(project) {
+        super::cli::warn(&stuck);
+    }
 }
 
 /// Restores permissions that agents of killed runs changed. Must come first: the project may be
@@ -126,18 +148,4 @@ pub(super) fn warn_restored(restored: &[PathBuf]) {
     let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
     let first = first.display();
     super::cli::warn(&format!("permissions were changed and have been restored: {first}{more}"));
-}
-
-fn collect_cleanup(project: &Path) -> (Vec<String>, Option<String>) {
-    let (mut warnings, mut stuck) = (Vec::new(), Vec::new());
-    let Ok(base) = scratch::sandboxes() else { return (warnings, None) };
-    for StaleSandbox { project: theirs, trace } in scratch::clean_stale(&base, project) {
-        let is_here = theirs.starts_with(project) || project.starts_with(&theirs);
-        if trace.is_not_restored() && is_here {
-            stuck.push(trace.to_string());
-        } else {
-            warnings.push(format!("left by a run that was cut off: {trace}"));
-        }
-    }
-    (warnings, (!stuck.is_empty()).then(|| stuck.join("\n")))
 }

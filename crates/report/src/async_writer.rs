@@ -84,19 +84,12 @@ impl AsyncWriter {
         let limit = self.limit;
         let fits =
             |state: &QueueState| state.backlog == 0 || state.backlog.saturating_add(bytes) <= limit;
-        let mut state = self.shared.lock();
+        let state = self.shared.lock();
         if self.is_full {
             self.is_full = state.backlog > limit / 2 || !fits(&state);
         } else if !fits(&state) {
-            let until = Instant::now() + FULL_QUEUE_TIMEOUT;
-            while !fits(&state) {
-                let left = until.saturating_duration_since(Instant::now());
-                if left.is_zero() {
-                    self.is_full = true;
-                    break;
-                }
-                state = self.shared.await_progress(state, left);
-            }
+            let state = self.shared.wait_while(state, FULL_QUEUE_TIMEOUT, |state| !fits(state));
+            self.is_full = !fits(&state);
         }
         !self.is_full
     }
@@ -127,7 +120,7 @@ impl AsyncWriter {
 
     /// Waits a moment for the queue to empty. Gives up once nothing was taken for `patience`.
     pub(super) fn has_pending_output(&mut self, patience: Duration) -> bool {
-        let mut state = self.shared.lock();
+        let state = self.shared.lock();
         if self.is_abandoned || state.backlog == 0 {
             return false;
         }
@@ -141,15 +134,8 @@ impl AsyncWriter {
             self.is_abandoned = true;
             return false;
         }
-        let until = now + left.min(LAG_CHECK_INTERVAL);
-        while state.backlog > 0 {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return true;
-            }
-            state = self.shared.await_progress(state, left);
-        }
-        false
+        let at_most = left.min(LAG_CHECK_INTERVAL);
+        self.shared.wait_while(state, at_most, |state| state.backlog > 0).backlog > 0
     }
 }
 
@@ -166,13 +152,15 @@ impl SharedQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn await_progress<'s>(
+    /// Waits while the writer makes progress and the condition holds.
+    fn wait_while<'s>(
         &self,
         mut state: MutexGuard<'s, QueueState>,
         at_most: Duration,
+        condition: impl Fn(&QueueState) -> bool,
     ) -> MutexGuard<'s, QueueState> {
         state.is_awaited = true;
-        let waited = self.progress.wait_timeout(state, at_most);
+        let waited = self.progress.wait_timeout_while(state, at_most, |state| condition(state));
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         state.is_awaited = false;
         state
@@ -182,12 +170,11 @@ impl SharedQueue {
     fn write(&self, mut writers: Writers) {
         let mut batch = Batch::default();
         loop {
-            let mut state = self.lock();
-            while state.queue.bytes.is_empty() {
-                if state.closed {
-                    return;
-                }
-                state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+            let is_idle = |state: &mut QueueState| state.queue.bytes.is_empty() && !state.closed;
+            let waited = self.work.wait_while(self.lock(), is_idle);
+            let mut state = waited.unwrap_or_else(PoisonError::into_inner);
+            if state.queue.bytes.is_empty() {
+                return;
             }
             std::mem::swap(&mut state.queue, &mut batch);
             drop(state);

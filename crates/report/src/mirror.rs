@@ -5,6 +5,7 @@ use rustix::termios::{OptionalActions, Termios};
 use super::output::OutputStream;
 use super::width;
 use super::{LiveOutput, Recorded, Reporter};
+use crate::warning_text::warning_text;
 use crate::worker_lines::WorkerTracker;
 use ralph_events::event::{Event, Purpose, Stamp, Stream};
 
@@ -62,7 +63,10 @@ impl Reporter for PtyMirror {
         match event {
             Event::AgentStarted { purpose: Purpose::Work, .. } => self.enter_raw_mode(),
             Event::AgentEnded { .. } | Event::RunEnded { .. } => self.restore_terminal(),
-            Event::Warning { message } if self.before.is_none() => {
+            Event::Warning { .. } | Event::Recovered { .. } | Event::Planted { .. }
+                if self.before.is_none() =>
+            {
+                let message = warning_text(event).unwrap_or_default();
                 self.write_line(&format!("ralph: warning: {message}"));
             }
             _ => {}

@@ -6,7 +6,7 @@ use jiff::tz::TimeZone;
 use serde::Serialize;
 
 use super::width;
-use ralph_events::event::{Outcome, StallReason, Usage};
+use ralph_events::event::{Outcome, Usage};
 use ralph_events::journal;
 use ralph_events::json_writer;
 use ralph_events::run_state::{Cost, RunState};
@@ -65,35 +65,6 @@ pub(super) fn continued_after_text(outcome: Option<Outcome>) -> &'static str {
         Some(Outcome::PromptMissing) => "its prompt was missing",
         Some(Outcome::InternalError) => "ralph could not go on",
     }
-}
-
-/// The warning about an agent that is silent while none of its tools runs.
-pub(super) fn silence_warning(silent_ms: u64, limit_ms: u64) -> String {
-    let (silent, limit) = (text::format_duration(silent_ms), text::format_duration(limit_ms));
-    format!(
-        "the agent has been silent for {silent} while none of its tools runs: its connection to the model \
-         may be dead. It is ended after {limit} (silentModelMinutes)"
-    )
-}
-
-/// The warning about a loop that makes no progress.
-pub(super) fn stall_warning(reason: StallReason, iterations: u32, limit: Option<u32>) -> String {
-    let mut words = match (reason, iterations) {
-        (StallReason::Unchanged, 1) => {
-            "the last iteration changed nothing in the repository".to_owned()
-        }
-        (StallReason::Unchanged, n) => {
-            format!("the last {n} iterations changed nothing in the repository")
-        }
-        (StallReason::SameFailure, n) => {
-            format!("guardrails have failed in the same way {n} times in a row")
-        }
-    };
-    match limit {
-        Some(limit) => words.push_str(&format!("; {limit} in a row stop the run")),
-        None => words.push_str("; `stall.iterations` in the settings would stop the run"),
-    }
-    words
 }
 
 /// Title, right-aligned, rank. Columns with a higher rank are left out first; rank 0 always stays.
@@ -230,7 +201,7 @@ struct RunJsonRow<'a> {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape that serde asks for")]
-fn is_zero(value: &u64) -> bool {
+pub(super) fn is_zero(value: &u64) -> bool {
     *value == 0
 }
 

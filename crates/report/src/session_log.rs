@@ -7,6 +7,7 @@ use jiff::tz::TimeZone;
 
 use super::{LiveOutput, Problem, Recorded, Reporter};
 use crate::stream_merger::StreamMerger;
+use crate::warning_text::warning_text;
 use ralph_events::attempt::describe_end;
 use ralph_events::event::{Class, Event, Purpose, Stamp, Usage, WaitReason};
 use ralph_events::run_state::{IterationRecord, IterationResults, RunState};
@@ -237,7 +238,10 @@ impl<S: Write> SessionLog<S> {
                 let until = self.time(*until_ms);
                 self.write_note(&format!("waiting until {until} for the agent's limit"));
             }
-            Event::Warning { message } => self.write_note(&format!("warning: {message}")),
+            Event::Warning { .. } | Event::Recovered { .. } | Event::Planted { .. } => {
+                let message = warning_text(event).unwrap_or_default();
+                self.write_note(&format!("warning: {message}"));
+            }
             Event::GuardrailEnded { command, passed, cut_off, log, .. } => {
                 let how = match (passed, cut_off) {
                     (true, _) => "passed",

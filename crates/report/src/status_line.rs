@@ -25,6 +25,12 @@ pub struct StatusLine {
     shown: bool,
     now_ms: i64,
     drawn_ms: i64,
+    facts: StatusFacts,
+    line: String,
+}
+
+#[derive(Debug, Default)]
+struct StatusFacts {
     iteration: u32,
     max_iterations: u32,
     /// Stories done, and all stories.
@@ -33,9 +39,8 @@ pub struct StatusLine {
     cost: Cost,
     tokens: u64,
     activity: Activity,
-    stopping: bool,
-    pausing: bool,
-    line: String,
+    is_stopping: bool,
+    is_pausing: bool,
 }
 
 impl StatusLine {
@@ -46,15 +51,7 @@ impl StatusLine {
             shown: false,
             now_ms: 0,
             drawn_ms: 0,
-            iteration: 0,
-            max_iterations: 0,
-            stories: (0, 0),
-            clock: Clock::default(),
-            cost: Cost::default(),
-            tokens: 0,
-            activity: Activity::Idle,
-            stopping: false,
-            pausing: false,
+            facts: StatusFacts::default(),
             line: String::new(),
         }
     }
@@ -67,15 +64,17 @@ impl StatusLine {
     pub fn update(&mut self, now_ms: i64, run: &RunState) {
         self.now_ms = self.now_ms.max(now_ms);
         self.shown = run.end.is_none();
-        self.iteration = run.totals.iteration;
-        self.max_iterations = run.info.max_iterations;
-        self.stories = run.tasks.as_ref().map_or((0, 0), |tasks| (tasks.done, tasks.total));
-        self.clock.clone_from(&run.clock);
-        self.cost = run.cost();
-        self.tokens = run.usage().total_tokens();
-        self.activity.clone_from(&run.activity);
-        self.stopping = run.requests.stop.is_some();
-        self.pausing = run.requests.pause;
+        self.facts = StatusFacts {
+            iteration: run.totals.iteration,
+            max_iterations: run.info.max_iterations,
+            stories: run.tasks.as_ref().map_or((0, 0), |tasks| (tasks.done, tasks.total)),
+            clock: run.clock.clone(),
+            cost: run.cost(),
+            tokens: run.usage().total_tokens(),
+            activity: run.activity.clone(),
+            is_stopping: run.requests.stop.is_some(),
+            is_pausing: run.requests.pause,
+        };
     }
 
     pub fn tick(&mut self, now_ms: i64) {
@@ -128,30 +127,30 @@ impl StatusLine {
     fn format_head(&mut self, figures: u8) {
         let separator = self.marks.separator;
         let line = &mut self.line;
-        if self.iteration > 0 {
-            let _ = write!(line, "iteration {}", self.iteration);
-            if self.max_iterations > 0 {
-                let _ = write!(line, "/{}", self.max_iterations);
+        if self.facts.iteration > 0 {
+            let _ = write!(line, "iteration {}", self.facts.iteration);
+            if self.facts.max_iterations > 0 {
+                let _ = write!(line, "/{}", self.facts.max_iterations);
             }
             line.push_str(separator);
         }
-        if let (done, total @ 1..) = self.stories {
+        if let (done, total @ 1..) = self.facts.stories {
             let _ = write!(line, "{done}/{total} stories{separator}");
         }
-        let active_ms = self.clock.active_until(Some(self.now_ms));
+        let active_ms = self.facts.clock.active_until(Some(self.now_ms));
         line.push_str(&format_span(i64::try_from(active_ms).unwrap_or(i64::MAX)));
         line.push_str(separator);
         if figures >= 1
-            && let Some(cost) = cost_text(self.cost)
+            && let Some(cost) = cost_text(self.facts.cost)
         {
             let _ = write!(line, "{cost}{separator}");
         }
-        if figures >= 2 && self.tokens > 0 {
-            let _ = write!(line, "{} tokens{separator}", text::format_count(self.tokens));
+        if figures >= 2 && self.facts.tokens > 0 {
+            let _ = write!(line, "{} tokens{separator}", text::format_count(self.facts.tokens));
         }
-        if self.stopping {
+        if self.facts.is_stopping {
             let _ = write!(line, "stopping{separator}");
-        } else if self.pausing && !matches!(self.activity, Activity::Paused { .. }) {
+        } else if self.facts.is_pausing && !matches!(self.facts.activity, Activity::Paused { .. }) {
             let _ = write!(line, "pausing{separator}");
         }
     }
@@ -159,7 +158,7 @@ impl StatusLine {
     /// Returns a part that may be cut and a part that may not.
     fn format_activity(&self) -> (String, String) {
         let since = |ms: i64| format!(" {}", format_span(self.now_ms - ms));
-        match &self.activity {
+        match &self.facts.activity {
             Activity::Idle | Activity::Ended => ("working".to_owned(), String::new()),
             Activity::Agent(agent) => match (agent.purpose, agent.tools.as_slice()) {
                 (Purpose::CommitMessage, _) => {

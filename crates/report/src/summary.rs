@@ -14,6 +14,8 @@ use std::collections::HashSet;
 
 use serde::Serialize;
 
+use crate::run_table::is_zero;
+
 use ralph_events::event::{Outcome, Usage};
 use ralph_events::run_state::{Continuation, IterationRecord, Listed, RunInfo, ScmTaskState, Wait};
 
@@ -223,11 +225,6 @@ impl Summary {
             .filter(|last| !last.ended)
             .map(|last| last.number)
     }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape that serde asks for")]
-fn is_zero(value: &u64) -> bool {
-    *value == 0
 }
 
 #[cfg(test)]

@@ -325,25 +325,20 @@ impl Sandbox for BwrapSandbox {
         self.plan.writable(self.scratch.path())
     }
 
-    fn limits(&self) -> Vec<String> {
+    fn limits(&self) -> Vec<&'static str> {
         let mut limits = vec![
-            "the kernel is shared: a hole in it is a way out".to_owned(),
-            "package caches and the agent's own credentials can be changed".to_owned(),
+            "the kernel is shared: a hole in it is a way out",
+            "package caches and the agent's own credentials can be changed",
         ];
         if landlock::landlock_abi() < landlock::ABI_REFER {
             limits.push(
                 "named pipes in what can be read can also be written: this kernel cannot prevent that (it needs \
-                 Linux 5.19 with Landlock)"
-                    .to_owned(),
+                 Linux 5.19 with Landlock)",
             );
         }
         limits.push(match self.plan.network {
-            NetworkMode::Proxy { .. } => {
-                "what is sent to an allowed host is not looked at".to_owned()
-            }
-            NetworkMode::Full => {
-                "the network is open, and with it every service of this machine".to_owned()
-            }
+            NetworkMode::Proxy { .. } => "what is sent to an allowed host is not looked at",
+            NetworkMode::Full => "the network is open, and with it every service of this machine",
             NetworkMode::None => return limits,
         });
         limits

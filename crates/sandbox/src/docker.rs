@@ -4,7 +4,7 @@
 //! with a recording fake.
 
 use std::ffi::{OsStr, OsString};
-use std::io::{self, PipeReader};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,7 +14,6 @@ use super::disk::RealDisk;
 use super::git;
 use super::permissions::SavedModes;
 use super::probe::SandboxProbe;
-use super::proxy::Refusal;
 use super::scratch::{self, Scratch};
 use super::settings::SandboxNetwork;
 use super::{Backend, BackendError, Sandbox, SandboxRequest, SandboxTrace, WrappedCommand};
@@ -61,11 +60,13 @@ impl DockerCli {
         }
     }
 
-    fn base_args(&self) -> Vec<OsString> {
-        match self {
-            DockerCli::Sbx(_) => Vec::new(),
-            DockerCli::Docker(_) => vec!["sandbox".into()],
-        }
+    fn args<T: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = T>) -> Vec<OsString> {
+        let group = match self {
+            DockerCli::Sbx(_) => None,
+            DockerCli::Docker(_) => Some("sandbox".into()),
+        };
+        let words = words.into_iter().map(|word| word.as_ref().to_owned());
+        group.into_iter().chain(words).collect()
     }
 
     fn run_cli<T: AsRef<OsStr>>(
@@ -73,11 +74,9 @@ impl DockerCli {
         args: &[T],
         timeout: Duration,
     ) -> Result<CommandOutput, BackendError> {
-        let mut words = self.base_args();
-        words.extend(args.iter().map(|arg| arg.as_ref().to_owned()));
         let program = self.program().as_os_str();
         let env = trust::outside_env(&[]);
-        let output = process::run_to_end(program, &words, Path::new("/"), &env, timeout)
+        let output = process::run_to_end(program, &self.args(args), Path::new("/"), &env, timeout)
             .map_err(|err| BackendError::new(format!("{}: {err}", self.program().display())))?;
         if output.exit.success() {
             return Ok(output);
@@ -209,6 +208,18 @@ impl DockerSandbox {
     }
 }
 
+impl DockerSandbox {
+    fn query<T: AsRef<OsStr>>(
+        &self,
+        system: &mut System,
+        words: impl IntoIterator<Item = T>,
+    ) -> io::Result<CommandOutput> {
+        let (program, words) = (self.tool.program().as_os_str(), self.tool.args(words));
+        let env = trust::outside_env(&[]);
+        system.run_to_end(program, &words, Path::new("/"), &env, QUERY_TIMEOUT)
+    }
+}
+
 /// `hidden` must not be visible. The VM has its own kernel; that check always passes.
 fn run_probe(
     tool: &DockerCli,
@@ -218,11 +229,9 @@ fn run_probe(
 ) -> Result<(), BackendError> {
     const PROBE_SCRIPT: &str = "t() { n=$1; shift; if \"$@\" >/dev/null 2>&1; then echo \"$n yes\"; else echo \"$n no\"; fi; }\n\
          t write-project touch \"$1\"\nt read-canary cat \"$2\"\nt connect false\nt order false";
-    let failed =
-        |err: &io::Error| BackendError::config_error(format!("the probe cannot be set up: {err}"));
-    std::fs::create_dir_all(hidden).map_err(|err| failed(&err))?;
-    let probe = SandboxProbe::set_up(project, hidden, true).map_err(|err| failed(&err))?;
-    let args = probe.args().map_err(|err| failed(&err))?;
+    std::fs::create_dir_all(hidden).map_err(probe_error)?;
+    let probe = SandboxProbe::set_up(project, hidden, true).map_err(probe_error)?;
+    let args = probe.args().map_err(probe_error)?;
     let [_, _, file, canary, ..] = args.as_slice() else {
         return Err(BackendError::config_error("the probe cannot be set up"));
     };
@@ -232,12 +241,14 @@ fn run_probe(
     probe.evaluate(&output.stdout).map_err(BackendError::new)
 }
 
+fn probe_error(err: io::Error) -> BackendError {
+    BackendError::config_error(format!("the probe cannot be set up: {err}"))
+}
+
 fn probe_stand_in(tool: &DockerCli, base: &Path, state: &Path) -> Result<(), BackendError> {
-    let failed =
-        |err: &io::Error| BackendError::config_error(format!("the probe cannot be set up: {err}"));
-    let scratch = Scratch::create(base).map_err(|err| failed(&err))?;
+    let scratch = Scratch::create(base).map_err(probe_error)?;
     let project = scratch.path().join("project");
-    std::fs::create_dir(&project).map_err(|err| failed(&err))?;
+    std::fs::create_dir(&project).map_err(probe_error)?;
     let name = sandbox_name(&project);
     let probed =
         tool.create(&name, &project, state).and_then(|()| run_probe(tool, &name, &project, base));
@@ -265,10 +276,10 @@ impl Sandbox for DockerSandbox {
         Backend::Docker
     }
 
-    fn limits(&self) -> Vec<String> {
+    fn limits(&self) -> Vec<&'static str> {
         vec![
-            "the network is what Docker's own policy says".to_owned(),
-            "what git and Claude Code execute in the project can be changed".to_owned(),
+            "the network is what Docker's own policy says",
+            "what git and Claude Code execute in the project can be changed",
         ]
     }
 
@@ -288,7 +299,7 @@ impl Sandbox for DockerSandbox {
             ));
         }
         let name = Path::new(launch.program).file_name();
-        let mut args = self.tool.base_args();
+        let mut args = self.tool.args::<&str>([]);
         let own_agent = docker_agent().map(|(adapter, _)| adapter);
         if let Some(adapter) = own_agent.filter(|own| name == Some(OsStr::new(own.name()))) {
             // Docker's own agent gets credentials from Docker, but `run` has no option for variables.
@@ -328,12 +339,8 @@ impl Sandbox for DockerSandbox {
 
     fn read(&mut self, system: &mut System, path: &Path) -> Option<io::Result<Vec<u8>>> {
         // Writes inside show outside only after a delay.
-        let mut words = self.tool.base_args();
-        words.extend(["exec", &self.name, "cat", "--"].map(OsString::from));
-        words.push(path.into());
-        let program = self.tool.program().as_os_str();
-        let env = trust::outside_env(&[]);
-        let output = system.run_to_end(program, &words, Path::new("/"), &env, QUERY_TIMEOUT);
+        let words = ["exec", &self.name, "cat", "--"].map(OsStr::new);
+        let output = self.query(system, words.into_iter().chain([path.as_os_str()]));
         Some(output.and_then(|output| match output.exit.success() {
             true => Ok(output.stdout),
             false => {
@@ -347,19 +354,7 @@ impl Sandbox for DockerSandbox {
 
     fn rest(&mut self, system: &mut System) {
         // The shared directory may be cached; a restarted VM sees outside changes.
-        let mut words = self.tool.base_args();
-        words.extend(["stop", &self.name].map(OsString::from));
-        let program = self.tool.program().as_os_str();
-        let env = trust::outside_env(&[]);
-        let _ = system.run_to_end(program, &words, Path::new("/"), &env, QUERY_TIMEOUT);
-    }
-
-    fn refusals(&mut self) -> Vec<Refusal> {
-        Vec::new()
-    }
-
-    fn take_wake_pipe(&mut self) -> Option<PipeReader> {
-        None
+        let _ = self.query(system, ["stop", &self.name]);
     }
 }
 

@@ -4,42 +4,12 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use super::home::agent_dir;
+use super::places::PLACES;
 use super::plan::{Disk, INSIDE_DIR, NetworkMode, PlanInputs};
 use super::plan_builder::PlanBuilder;
 use super::proxy;
 use ralph_agents::profile_of;
 use ralph_events::redact;
-
-/// Variables that point outside: sockets, terminals, other machines.
-const HOST_VARIABLES: &[&str] = &[
-    "CONTAINER_HOST",
-    "DBUS_SESSION_BUS_ADDRESS",
-    "DISPLAY",
-    "DOCKER_CONFIG",
-    "DOCKER_HOST",
-    "GNOME_KEYRING_CONTROL",
-    "GPG_AGENT_INFO",
-    "INVOCATION_ID",
-    "JOURNAL_STREAM",
-    "KUBECONFIG",
-    "NOTIFY_SOCKET",
-    "SSH_AGENT_PID",
-    "SSH_ASKPASS",
-    "SSH_AUTH_SOCK",
-    "SSH_CLIENT",
-    "SSH_CONNECTION",
-    "SSH_TTY",
-    "STY",
-    "SUDO_ASKPASS",
-    "TEMP",
-    "TMP",
-    "TMUX",
-    "TMUX_PANE",
-    "VSCODE_IPC_HOOK_CLI",
-    "WAYLAND_DISPLAY",
-    "XAUTHORITY",
-    "XDG_RUNTIME_DIR",
-];
 
 fn has_prefix(name: &str, prefixes: &[&str]) -> bool {
     prefixes.iter().any(|prefix| name.starts_with(prefix))
@@ -80,7 +50,7 @@ fn withheld_secrets(wanted: &PlanInputs, configured: &[String]) -> Vec<String> {
             true => redact::looks_secret(name),
             false => redact::is_secret_variable(name, &value.to_string_lossy()),
         };
-        (is_secret || of_aws(name)) && !HOST_VARIABLES.contains(name)
+        (is_secret || of_aws(name)) && !PLACES.host_variables.contains(name)
     });
     let secrets = secrets.map(|(name, _)| name).filter(|name| !needed(name));
     let (of_git, mut withheld): (Vec<_>, Vec<_>) = secrets.partition(|name| is_git_setting(name));
@@ -135,7 +105,7 @@ pub(super) fn env_changes(
     let withheld = withheld_secrets(wanted, &configured_keys(wanted, home, draft));
     let mut changes: Vec<(OsString, Option<OsString>)> = Vec::new();
     let removed =
-        HOST_VARIABLES.iter().map(|name| (*name).to_owned()).chain(withheld.iter().cloned());
+        PLACES.host_variables.iter().map(|name| (*name).to_owned()).chain(withheld.iter().cloned());
     changes.extend(removed.map(|name| (name.into(), None)));
     for name in PROXY_VARIABLES.iter().chain(&["ALL_PROXY", "all_proxy", "NO_PROXY", "no_proxy"]) {
         if wanted.network != NetworkMode::Full {

@@ -3,107 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use super::environment;
+use super::places::PLACES;
 use super::plan::PlanInputs;
 use super::plan_builder::PlanBuilder;
 use ralph_agents::profile::{FileExposure, HomeDir};
 use ralph_agents::profile_of;
-
-/// Toolchains; read-only.
-pub(super) const TOOL_DIRS: &[&str] = &[
-    ".asdf",
-    ".bun",
-    ".cabal/bin",
-    ".cargo",
-    ".config/fnm",
-    ".config/git",
-    ".deno",
-    ".dotnet",
-    ".fnm",
-    ".ghcup",
-    ".gitconfig",
-    ".gitignore",
-    ".gitignore_global",
-    ".goenv",
-    ".gvm",
-    ".jenv",
-    ".juliaup",
-    ".linuxbrew",
-    ".local/bin",
-    ".local/lib",
-    ".local/pipx",
-    ".local/share/fnm",
-    ".local/share/mise",
-    ".local/share/nvm",
-    ".local/share/pipx",
-    ".local/share/pnpm",
-    ".local/share/rtx",
-    ".local/share/uv",
-    ".local/share/virtualenvs",
-    ".mix",
-    ".nodenv",
-    ".nix-profile",
-    ".npm-global",
-    ".nvm",
-    ".opam",
-    ".phpenv",
-    ".pixi",
-    ".poetry",
-    ".pyenv",
-    ".rbenv",
-    ".rustup",
-    ".rvm",
-    ".rye",
-    ".sdkman",
-    ".swiftly",
-    ".tool-versions",
-    ".volta",
-    ".yarn",
-    "go/bin",
-    "go/pkg",
-    "miniconda3",
-    "miniforge3",
-    "sdk",
-];
-
-/// Package caches; writable.
-pub(super) const CACHE_DIRS: &[&str] = &[
-    ".bun/install/cache",
-    ".cache/bazel",
-    ".cache/deno",
-    ".cache/go-build",
-    ".cache/ms-playwright",
-    ".cache/node",
-    ".cache/pip",
-    ".cache/pnpm",
-    ".cache/pypoetry",
-    ".cache/sccache",
-    ".cache/uv",
-    ".cache/yarn",
-    ".cargo/git",
-    ".cargo/registry",
-    ".gradle/caches",
-    ".gradle/wrapper",
-    ".ivy2/cache",
-    ".local/share/pnpm/store",
-    ".m2/repository",
-    ".npm",
-    ".nuget/packages",
-    ".rustup/tmp",
-    "go/pkg/mod",
-];
-
-/// Tokens and keys inside [`TOOL_DIRS`]; hidden.
-pub(super) const TOOL_SECRETS: &[&str] = &[
-    ".cargo/credentials",
-    ".cargo/credentials.toml",
-    ".config/git/credentials",
-    ".deno/credentials.json",
-    ".dotnet/corefx",
-    ".local/share/uv/credentials",
-    ".npm-global/etc/npmrc",
-    ".opam/plugins/opam-publish",
-    ".rye/credentials",
-];
 
 pub(super) fn agent_dir(
     dir: &HomeDir,
@@ -121,10 +25,10 @@ pub(super) fn show_home(
     scratch: &Path,
     wanted: &PlanInputs,
 ) -> Vec<(PathBuf, PathBuf)> {
-    for tool in TOOL_DIRS {
+    for tool in &PLACES.tool_dirs {
         draft.show_hidden("tool", &home.join(tool));
     }
-    for cache in CACHE_DIRS {
+    for cache in &PLACES.cache_dirs {
         // A link to another disk is resolved.
         draft.show("package cache", &home.join(cache), true);
     }

@@ -6,51 +6,14 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use super::places::PLACES;
 use ralph_agents::profile_of;
 
 const WEB_PORTS: [u16; 2] = [443, 80];
 
-struct HostGroup {
-    name: &'static str,
-    hosts: &'static [&'static str],
-    by_default: bool,
-}
-
-/// Groups that `sandbox.allowedDomains` can name. `github` and `gitlab` are off by default, because an
-/// agent could send data to any account there. Registries accept uploads, too, but loops need packages.
-const GROUPS: [HostGroup; 13] = [
-    host_group("npm", &["registry.npmjs.org", "registry.yarnpkg.com", "npm.jsr.io", "jsr.io"]),
-    host_group("crates", &["crates.io", "index.crates.io", "static.crates.io"]),
-    host_group("pypi", &["pypi.org", "files.pythonhosted.org"]),
-    host_group("go", &["proxy.golang.org", "sum.golang.org", "go.dev"]),
-    host_group("rubygems", &["rubygems.org", "index.rubygems.org"]),
-    host_group("maven", &["repo.maven.apache.org", "repo1.maven.org", "plugins.gradle.org"]),
-    host_group("nuget", &["api.nuget.org"]),
-    host_group("packagist", &["packagist.org", "repo.packagist.org"]),
-    host_group("hex", &["hex.pm", "repo.hex.pm", "builds.hex.pm"]),
-    host_group("rust", &["static.rust-lang.org"]),
-    host_group("debian", &["deb.debian.org", "security.debian.org"]),
-    HostGroup {
-        name: "github",
-        hosts: &[
-            "github.com",
-            "api.github.com",
-            "codeload.github.com",
-            "raw.githubusercontent.com",
-            "objects.githubusercontent.com",
-            "release-assets.githubusercontent.com",
-        ],
-        by_default: false,
-    },
-    HostGroup { name: "gitlab", hosts: &["gitlab.com"], by_default: false },
-];
-
-const fn host_group(name: &'static str, hosts: &'static [&'static str]) -> HostGroup {
-    HostGroup { name, hosts, by_default: true }
-}
-
+/// The names that `sandbox.allowedDomains` has for groups of hosts.
 pub fn group_names() -> Vec<&'static str> {
-    GROUPS.iter().map(|group| group.name).collect()
+    PLACES.host_groups.iter().map(|group| group.name).collect()
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,8 +60,8 @@ impl HostAllowList {
     /// Package registries and the agent's own services.
     pub fn for_agent(adapter: &str) -> HostAllowList {
         let mut list = HostAllowList::default();
-        let registries = GROUPS.iter().filter(|group| group.by_default);
-        let hosts = registries.flat_map(|group| group.hosts).chain(profile_of(adapter).hosts);
+        let registries = PLACES.host_groups.iter().filter(|group| !group.optional);
+        let hosts = registries.flat_map(|group| &group.hosts).chain(profile_of(adapter).hosts);
         for host in hosts {
             // A test parses all of these.
             let _ = list.add(host);
@@ -112,11 +75,8 @@ impl HostAllowList {
     /// The entry is none of these.
     pub fn add(&mut self, text: &str) -> Result<(), InvalidHostEntry> {
         let entry = text.trim();
-        if let Some(group) = GROUPS.iter().find(|group| group.name == entry) {
-            for host in group.hosts {
-                self.add(host)?;
-            }
-            return Ok(());
+        if let Some(group) = PLACES.host_groups.iter().find(|group| group.name == entry) {
+            return group.hosts.iter().try_for_each(|host| self.add(host));
         }
         let invalid = |reason| InvalidHostEntry { entry: text.to_owned(), reason };
         if entry.contains("://") || entry.contains('/') {
@@ -389,7 +349,7 @@ mod tests {
             assert_eq!(list.check("example.com", 443), HostDecision::Refused, "{}", adapter.name());
             assert!(list.local_ports().is_empty(), "{}", adapter.name());
         }
-        for group in &GROUPS {
+        for group in &PLACES.host_groups {
             assert!(group.hosts.iter().all(|host| HostAllowList::default().add(host).is_ok()));
         }
         assert_eq!(list(&["localhost:2", "127.0.0.1:1", "[::1]:1", "a.b:3"]).local_ports(), [1, 2]);

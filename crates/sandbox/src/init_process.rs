@@ -27,7 +27,7 @@ pub(super) const MAX_PORTS: usize = proxy::MAX_LISTENERS - 1;
 
 pub const SETUP_FAILED: u8 = 125;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct InitArgs {
     /// For the proxy's listener, then one per port.
     pub(super) socket: Option<i32>,
@@ -53,9 +53,7 @@ impl InitArgs {
     }
 
     fn from_argument(text: &OsStr) -> Option<InitArgs> {
-        let (socket, terminal, ports) = (None, None, Vec::new());
-        let (close, filter, writable) = (false, false, None);
-        let mut orders = InitArgs { socket, terminal, ports, close, filter, writable };
+        let mut orders = InitArgs::default();
         for word in text.to_str()?.split(',').filter(|word| !word.is_empty()) {
             match word.split_once('=') {
                 Some(("socket", number)) => orders.socket = Some(number.parse().ok()?),
@@ -84,31 +82,32 @@ pub fn main(args: &[OsString]) -> u8 {
     else {
         return print_failure("it was given too few arguments");
     };
-    if let Some(socket) = init_args.socket
-        && let Err(err) = send_listeners(socket, &init_args.ports)
-    {
-        return print_failure(&format!("the proxy cannot be set up: {err}"));
+    match set_up(&init_args, writable) {
+        Ok(()) => exec_inside(program, args),
+        Err(message) => print_failure(&message),
     }
-    if let Some(terminal) = init_args.terminal
-        && let Err(err) = acquire_terminal(terminal)
-    {
-        return print_failure(&format!("there is no terminal: {err}"));
+}
+
+fn set_up(init_args: &InitArgs, writable: &[OsString]) -> Result<(), String> {
+    if let Some(socket) = init_args.socket {
+        send_listeners(socket, &init_args.ports)
+            .map_err(|err| format!("the proxy cannot be set up: {err}"))?;
+    }
+    if let Some(terminal) = init_args.terminal {
+        acquire_terminal(terminal).map_err(|err| format!("there is no terminal: {err}"))?;
     }
     if init_args.close {
         close_all();
     }
     reset_signals();
-    if init_args.writable.is_some()
-        && let Err(err) = restrict_writes(writable)
-    {
-        return print_failure(&format!("Landlock: {err}"));
+    if init_args.writable.is_some() {
+        restrict_writes(writable).map_err(|err| format!("Landlock: {err}"))?;
     }
-    if init_args.filter
-        && let Err(err) = seccomp::install(&seccomp::inside_namespaces())
-    {
-        return print_failure(&format!("system calls cannot be filtered: {err}"));
+    if init_args.filter {
+        seccomp::install(&seccomp::inside_namespaces())
+            .map_err(|err| format!("system calls cannot be filtered: {err}"))?;
     }
-    exec_inside(program, args)
+    Ok(())
 }
 
 /// Restricts writing to these paths, for named pipes: read-only mounts do not stop writes to them.

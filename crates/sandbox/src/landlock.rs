@@ -81,35 +81,30 @@ pub fn exec_main(args: &[OsString]) -> u8 {
     let [rules_file, program, args @ ..] = args else {
         return init_process::print_failure("it is called by ralph itself, to set up a sandbox");
     };
+    match confine(Path::new(rules_file)) {
+        Ok(()) => init_process::exec_inside(program, args),
+        Err(message) => init_process::print_failure(&message),
+    }
+}
+
+fn confine(rules_file: &Path) -> Result<(), String> {
     let rules = std::fs::read(rules_file)
-        .and_then(|bytes| serde_json::from_slice::<LandlockRules>(&bytes).map_err(io::Error::from));
-    let rules = match rules {
-        Ok(rules) => rules,
-        Err(err) => {
-            return init_process::print_failure(&format!("its orders cannot be read: {err}"));
-        }
-    };
+        .and_then(|bytes| serde_json::from_slice::<LandlockRules>(&bytes).map_err(io::Error::from))
+        .map_err(|err| format!("its orders cannot be read: {err}"))?;
     if rules.walls.descriptors {
         init_process::close_all();
     }
-    if rules.walls.capabilities
-        && let Err(err) = drop_capabilities()
-    {
-        return init_process::print_failure(&format!("cannot drop capabilities: {err}"));
+    if rules.walls.capabilities {
+        drop_capabilities().map_err(|err| format!("cannot drop capabilities: {err}"))?;
     }
-    if let Err(err) = mounts::open_unlinked(&rules.project, OFlags::PATH) {
-        return init_process::print_failure(&format!("{}: {err}", rules.project.display()));
+    mounts::open_unlinked(&rules.project, OFlags::PATH)
+        .map_err(|err| format!("{}: {err}", rules.project.display()))?;
+    restrict(&rules).map_err(|err| format!("Landlock: {err}"))?;
+    if rules.walls.calls {
+        seccomp::install(&seccomp::without_namespaces(rules.ports.is_none()))
+            .map_err(|err| format!("system calls cannot be filtered: {err}"))?;
     }
-    if let Err(err) = restrict(&rules) {
-        return init_process::print_failure(&format!("Landlock: {err}"));
-    }
-    let open = rules.ports.is_none();
-    if rules.walls.calls
-        && let Err(err) = seccomp::install(&seccomp::without_namespaces(open))
-    {
-        return init_process::print_failure(&format!("system calls cannot be filtered: {err}"));
-    }
-    init_process::exec_inside(program, args)
+    Ok(())
 }
 
 fn restrict(rules: &LandlockRules) -> Result<(), RulesetError> {
@@ -347,30 +342,26 @@ impl Sandbox for LandlockSandbox {
         self.plan.writable(self.scratch.path())
     }
 
-    fn limits(&self) -> Vec<String> {
+    fn limits(&self) -> Vec<&'static str> {
         let mut limits = vec![
-            "the kernel is shared: a hole in it is a way out".to_owned(),
-            "what git and Claude Code execute in the project can be changed, and is put back after each step"
-                .to_owned(),
-            "names, sizes and times of files outside can be seen, and so can other processes".to_owned(),
-            "modes, times and attributes of files outside can be changed".to_owned(),
-            "package caches and the agent's own credentials can be changed".to_owned(),
-            "no terminal can be made inside: those of the user could be used as well".to_owned(),
+            "the kernel is shared: a hole in it is a way out",
+            "what git and Claude Code execute in the project can be changed, and is put back after each step",
+            "names, sizes and times of files outside can be seen, and so can other processes",
+            "modes, times and attributes of files outside can be changed",
+            "package caches and the agent's own credentials can be changed",
+            "no terminal can be made inside: those of the user could be used as well",
         ];
         match &self.plan.network {
-            NetworkMode::Full => limits.push("the network is open".to_owned()),
-            _ if self.version < ABI_NETWORK => limits.push(
-                "connections are not confined: this kernel cannot (it needs Linux 6.7)".to_owned(),
-            ),
+            NetworkMode::Full => limits.push("the network is open"),
+            _ if self.version < ABI_NETWORK => {
+                limits.push("connections are not confined: this kernel cannot (it needs Linux 6.7)")
+            }
             NetworkMode::Proxy { ports } => {
-                limits.push(
-                    "a host that listens on the port of the proxy can be reached without it"
-                        .to_owned(),
-                );
+                limits
+                    .push("a host that listens on the port of the proxy can be reached without it");
                 if !ports.is_empty() {
                     limits.push(
-                        "ports of this machine that allowedDomains names can be reached at every address"
-                            .to_owned(),
+                        "ports of this machine that allowedDomains names can be reached at every address",
                     );
                 }
             }
@@ -378,15 +369,13 @@ impl Sandbox for LandlockSandbox {
         }
         if self.plan.network != NetworkMode::Full {
             limits.push(
-                "servers that the agent starts can be reached from the network, as far as a firewall lets them"
-                    .to_owned(),
+                "servers that the agent starts can be reached from the network, as far as a firewall lets them",
             );
         }
         if self.version < ABI_SCOPES {
             limits.push(
                 "other processes can be signalled: this kernel cannot keep it from that \
-                         (it needs Linux 6.12)"
-                    .to_owned(),
+                         (it needs Linux 6.12)",
             );
         }
         limits

@@ -245,7 +245,7 @@ impl fmt::Display for SandboxTrace {
 pub trait Sandbox: fmt::Debug {
     fn backend(&self) -> Backend;
     /// Limits of the backend, for the user.
-    fn limits(&self) -> Vec<String>;
+    fn limits(&self) -> Vec<&'static str>;
     /// Warnings about this project or machine.
     fn notes(&self) -> Vec<String>;
     /// The names of secret variables that the agent does not get.
@@ -270,9 +270,14 @@ pub trait Sandbox: fmt::Debug {
         let _ = system;
     }
     /// The refusals since the last call.
-    fn refusals(&mut self) -> Vec<Refusal>;
+    fn refusals(&mut self) -> Vec<Refusal> {
+        Vec::new()
+    }
+
     /// Readable when there are refusals. Can be taken once.
-    fn take_wake_pipe(&mut self) -> Option<PipeReader>;
+    fn take_wake_pipe(&mut self) -> Option<PipeReader> {
+        None
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -389,7 +394,8 @@ fn agent_environment(request: &SandboxRequest<'_>) -> Vec<(OsString, OsString)> 
 /// Package caches and scratch directories, shared by all projects.
 pub fn shared_writable_dirs() -> Vec<PathBuf> {
     let home = std::env::var_os("HOME").map(PathBuf::from);
-    let caches = home.iter().flat_map(|home| home::CACHE_DIRS.iter().map(|cache| home.join(cache)));
+    let caches =
+        home.iter().flat_map(|home| places::PLACES.cache_dirs.iter().map(|cache| home.join(cache)));
     caches.chain(scratch::sandboxes().ok()).collect()
 }
 

@@ -60,48 +60,24 @@ struct MountArgs {
 }
 
 impl MountArgs {
-    fn parse(mut words: &[OsString]) -> Option<(MountArgs, &[OsString])> {
+    fn parse(words: &[OsString]) -> Option<(MountArgs, &[OsString])> {
         let mut parsed = MountArgs::default();
+        let mut words = words.iter();
         loop {
-            let (word, rest) = words.split_first()?;
-            let path = |nth: usize| rest.get(nth).map(PathBuf::from);
-            let taken = match word.to_str()? {
-                "--" => return Some((parsed, rest)),
-                "users" => {
-                    parsed.users = true;
-                    0
-                }
-                "files" => {
-                    parsed.files = true;
-                    0
-                }
-                "terminal" => {
-                    parsed.terminal = Some(rest.first()?.to_str()?.to_owned());
-                    1
-                }
-                "read" => {
-                    parsed.mounts.push(Mount::ReadOnly { from: path(0)?, at: path(1)? });
-                    2
-                }
-                "write" => {
-                    parsed.mounts.push(Mount::Writable { from: path(0)?, at: path(1)? });
-                    2
-                }
-                "directory" => {
-                    parsed.mounts.push(Mount::EmptyDir { at: path(0)? });
-                    1
-                }
-                "file" => {
-                    parsed.mounts.push(Mount::EmptyFile { at: path(0)? });
-                    1
-                }
-                "close" => {
-                    parsed.closed.push(path(0)?);
-                    1
-                }
+            let word = words.next()?.to_str()?;
+            let mut path = || words.next().map(PathBuf::from);
+            match word {
+                "--" => return Some((parsed, words.as_slice())),
+                "users" => parsed.users = true,
+                "files" => parsed.files = true,
+                "terminal" => parsed.terminal = Some(words.next()?.to_str()?.to_owned()),
+                "read" => parsed.mounts.push(Mount::ReadOnly { from: path()?, at: path()? }),
+                "write" => parsed.mounts.push(Mount::Writable { from: path()?, at: path()? }),
+                "directory" => parsed.mounts.push(Mount::EmptyDir { at: path()? }),
+                "file" => parsed.mounts.push(Mount::EmptyFile { at: path()? }),
+                "close" => parsed.closed.push(path()?),
                 _ => return None,
-            };
-            words = rest.get(taken..)?;
+            }
         }
     }
 }

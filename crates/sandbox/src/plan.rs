@@ -89,6 +89,14 @@ pub enum Mount {
 }
 
 impl Mount {
+    /// `None` for an empty one.
+    pub fn source(&self) -> Option<&Path> {
+        match self {
+            Mount::ReadOnly { from, .. } | Mount::Writable { from, .. } => Some(from),
+            Mount::EmptyDir { .. } | Mount::EmptyFile { .. } => None,
+        }
+    }
+
     pub fn at(&self) -> &Path {
         match self {
             Mount::ReadOnly { at, .. }
@@ -181,10 +189,7 @@ impl SandboxPlan {
     pub(super) fn drop_replaced(&mut self, is_there: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
         let gone: BTreeSet<PathBuf> =
             self.replaceable_sources.extract_if(.., |path| !is_there(path)).collect();
-        self.mounts.retain(|mount| match mount {
-            Mount::ReadOnly { from, .. } | Mount::Writable { from, .. } => !gone.contains(from),
-            Mount::EmptyDir { .. } | Mount::EmptyFile { .. } => true,
-        });
+        self.mounts.retain(|mount| mount.source().is_none_or(|from| !gone.contains(from)));
         gone.into_iter().collect()
     }
 

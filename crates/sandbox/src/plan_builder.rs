@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 
-use super::places::HOME_SECRETS;
+use super::places::PLACES;
 use super::plan::{Disk, ExpectedEntry, Mount, PathGuard, PathInfo, PlanInputs};
 use ralph_process::trust::AgentWritable;
 
@@ -111,7 +111,7 @@ impl PlanBuilder<'_> {
         below.is_some_and(|below| {
             let is_about =
                 |secret: &&str| below.starts_with(secret) || Path::new(secret).starts_with(below);
-            HOME_SECRETS.iter().any(is_about)
+            PLACES.home_secrets.iter().any(is_about)
         })
     }
 
@@ -216,12 +216,9 @@ impl PlanBuilder<'_> {
 
     pub(super) fn hide_everywhere(&mut self, found: &PathInfo) {
         let PathInfo { real, is_dir } = found;
-        let elsewhere = self.mounts.iter().filter_map(|mount| match mount {
-            Mount::ReadOnly { from, at } | Mount::Writable { from, at } => {
-                let below = real.strip_prefix(from).ok()?;
-                Some(if below == Path::new("") { at.clone() } else { at.join(below) })
-            }
-            Mount::EmptyDir { .. } | Mount::EmptyFile { .. } => None,
+        let elsewhere = self.mounts.iter().filter_map(|mount| {
+            let below = real.strip_prefix(mount.source()?).ok()?;
+            Some(join_below(mount.at(), below))
         });
         let places: BTreeSet<PathBuf> = std::iter::once(real.clone()).chain(elsewhere).collect();
         for at in places {
@@ -237,13 +234,7 @@ impl PlanBuilder<'_> {
     fn source_at(&self, at: &Path) -> Option<PathBuf> {
         match self.mounts.iter().rev().find(|mount| at.starts_with(mount.at())) {
             None => Some(at.to_owned()),
-            Some(
-                Mount::ReadOnly { from, at: mount_at } | Mount::Writable { from, at: mount_at },
-            ) => {
-                let below = at.strip_prefix(mount_at).ok()?;
-                Some(if below == Path::new("") { from.clone() } else { from.join(below) })
-            }
-            Some(Mount::EmptyDir { .. } | Mount::EmptyFile { .. }) => None,
+            Some(mount) => Some(join_below(mount.source()?, at.strip_prefix(mount.at()).ok()?)),
         }
     }
 
@@ -255,9 +246,7 @@ impl PlanBuilder<'_> {
             Some(Mount::ReadOnly { from, at }) if !writable => (from, at),
             _ => return false,
         };
-        at.strip_prefix(source_at).is_ok_and(|below| {
-            if below == Path::new("") { source == from } else { source.join(below) == from }
-        })
+        at.strip_prefix(source_at).is_ok_and(|below| join_below(source, below) == from)
     }
 
     /// The places where a path must be visible: links in the home directory do not exist in the
@@ -286,32 +275,14 @@ impl PlanBuilder<'_> {
 
     /// Follows all links, adding a guard for each that the agent could change.
     pub(super) fn follow(&self, path: &Path, guards: &mut Vec<PathGuard>) -> PathBuf {
-        const MAX_LINKS: usize = 40;
-        let parts = |path: &Path| {
-            path.components().map(|part| part.as_os_str().to_owned()).rev().collect::<Vec<_>>()
-        };
-        let (mut rest, mut at, mut links) = (parts(path), PathBuf::from("/"), 0);
-        while let Some(part) = rest.pop() {
-            match Path::new(&part).components().next() {
-                Some(Component::ParentDir) => {
-                    at.pop();
-                }
-                Some(Component::Normal(name)) => at.push(name),
-                Some(Component::RootDir) => at = PathBuf::from("/"),
-                Some(Component::CurDir | Component::Prefix(_)) | None => {}
+        let resolved = self.agent_writable.resolve(path, |at| {
+            let link = self.disk.read_link(at)?;
+            if self.is_writable(at) {
+                guards.push(PathGuard { path: at.into(), was: ExpectedEntry::Link(link.clone()) });
             }
-            if links < MAX_LINKS
-                && let Some(link) = self.disk.read_link(&at)
-            {
-                links += 1;
-                rest.extend(parts(&link));
-                if self.is_writable(&at) {
-                    guards.push(PathGuard { path: at.clone(), was: ExpectedEntry::Link(link) });
-                }
-                at.pop();
-            }
-        }
-        at
+            Some(link)
+        });
+        resolved.map_or_else(|| path.to_owned(), |resolved| resolved.target)
     }
 
     /// Keeps `dir` and its writable parents in place. A directory that contains mounts can be
@@ -384,18 +355,22 @@ impl PlanBuilder<'_> {
     }
 }
 
+/// Joining an empty path would add a slash.
+fn join_below(path: &Path, below: &Path) -> PathBuf {
+    path.join(below).components().collect()
+}
+
 /// Expands `~/`; relative paths are relative to the project.
 pub(super) fn settings_path(path: &Path, project: &Path, home: Option<&Path>) -> PathBuf {
     match (path.strip_prefix("~"), home) {
-        (Ok(rest), Some(home)) => home.join(rest).components().collect(),
+        (Ok(rest), Some(home)) => join_below(home, rest),
         _ => {
             // Leading `..` must not pass through links in the project.
             let (mut from, mut path) = (project, path);
             while let Ok(rest) = path.strip_prefix("..") {
                 (from, path) = (from.parent().unwrap_or(from), rest);
             }
-            // Joining an empty path would add a slash.
-            from.join(path).components().collect()
+            join_below(from, path)
         }
     }
 }

@@ -166,27 +166,31 @@ fn setuid_rules() -> impl Iterator<Item = (i64, ArgCondition)> {
     has_mode.into_iter().map(has).chain(opens.into_iter().map(makes))
 }
 
+fn rule(syscall: i64, when: ArgCondition, errno: i32) -> SyscallRule {
+    SyscallRule { syscall, when, errno }
+}
+
+fn always(syscalls: &[i64], errno: i32) -> impl Iterator<Item = SyscallRule> {
+    syscalls.iter().map(move |call| rule(*call, ArgCondition::Always, errno))
+}
+
 pub(super) fn inside_namespaces() -> Vec<SyscallRule> {
-    let refuse = |call, when| SyscallRule { syscall: call, when, errno: libc::EPERM };
-    let mut rules: Vec<SyscallRule> =
-        REFUSED_SYSCALLS.iter().map(|call| refuse(*call, ArgCondition::Always)).collect();
-    rules.extend(UNIMPLEMENTED_SYSCALLS.iter().map(|call| SyscallRule {
-        syscall: *call,
-        when: ArgCondition::Always,
-        errno: libc::ENOSYS,
-    }));
+    let mut rules: Vec<SyscallRule> = always(REFUSED_SYSCALLS, libc::EPERM).collect();
+    rules.extend(always(UNIMPLEMENTED_SYSCALLS, libc::ENOSYS));
     // Typing into the user's terminal.
     for request in [libc::TIOCSTI, libc::TIOCLINUX] {
-        let value = u32::try_from(request).unwrap_or_default();
-        rules.push(refuse(libc::SYS_ioctl, ArgCondition::Equals { argument: 1, value }));
+        let when =
+            ArgCondition::Equals { argument: 1, value: u32::try_from(request).unwrap_or_default() };
+        rules.push(rule(libc::SYS_ioctl, when, libc::EPERM));
     }
     // Root rights in a user namespace open more attack surface.
     for call in [libc::SYS_unshare, libc::SYS_clone] {
-        rules.push(refuse(call, ArgCondition::HasBit { argument: 0, bits: CLONE_NEWUSER }));
+        let when = ArgCondition::HasBit { argument: 0, bits: CLONE_NEWUSER };
+        rules.push(rule(call, when, libc::EPERM));
     }
-    rules.extend(setuid_rules().map(|(call, when)| refuse(call, when)));
+    rules.extend(setuid_rules().map(|(call, when)| rule(call, when, libc::EPERM)));
     let family = ArgCondition::NoneOf { argument: 0, values: ALLOWED_SOCKET_FAMILIES };
-    rules.push(SyscallRule { syscall: libc::SYS_socket, when: family, errno: libc::EAFNOSUPPORT });
+    rules.push(rule(libc::SYS_socket, family, libc::EAFNOSUPPORT));
     rules
 }
 
@@ -194,32 +198,24 @@ pub(super) fn inside_namespaces() -> Vec<SyscallRule> {
 /// confined.
 pub(super) fn without_namespaces(open: bool) -> Vec<SyscallRule> {
     let mut rules = inside_namespaces();
-    let refuse = |call, when| SyscallRule { syscall: call, when, errno: libc::EPERM };
     for (call, argument) in PROCESS_CALLS {
-        rules.push(refuse(*call, ArgCondition::NoneOf { argument: *argument, values: &[0] }));
+        let when = ArgCondition::NoneOf { argument: *argument, values: &[0] };
+        rules.push(rule(*call, when, libc::EPERM));
     }
     // These also accept groups and users.
     for (call, process) in [(libc::SYS_setpriority, &[0]), (libc::SYS_ioprio_set, &[1])] {
-        rules.push(refuse(call, ArgCondition::NoneOf { argument: 0, values: process }));
+        let when = ArgCondition::NoneOf { argument: 0, values: process };
+        rules.push(rule(call, when, libc::EPERM));
     }
-    rules.extend(SHARED_IPC_SYSCALLS.iter().map(|call| SyscallRule {
-        syscall: *call,
-        when: ArgCondition::Always,
-        errno: libc::ENOSYS,
-    }));
+    rules.extend(always(SHARED_IPC_SYSCALLS, libc::ENOSYS));
     if !open {
-        rules.push(SyscallRule {
-            syscall: libc::SYS_socket,
-            when: ArgCondition::NotTcp,
-            errno: libc::EACCES,
-        });
+        rules.push(rule(libc::SYS_socket, ArgCondition::NotTcp, libc::EACCES));
         // TCP Fast Open connects without `connect`, which is all that Landlock checks.
         let bits = libc::MSG_FASTOPEN.cast_unsigned();
         for (call, argument) in
             [(libc::SYS_sendto, 3), (libc::SYS_sendmsg, 2), (libc::SYS_sendmmsg, 3)]
         {
-            let when = ArgCondition::HasBit { argument, bits };
-            rules.push(SyscallRule { syscall: call, when, errno: libc::EOPNOTSUPP });
+            rules.push(rule(call, ArgCondition::HasBit { argument, bits }, libc::EOPNOTSUPP));
         }
     }
     rules

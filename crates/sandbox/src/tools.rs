@@ -4,39 +4,15 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use super::environment;
-use super::home::{CACHE_DIRS, TOOL_DIRS, TOOL_SECRETS};
+use super::places::PLACES;
 use super::plan::{PathInfo, PlanInputs};
 use super::plan_builder::{PathTarget, PlanBuilder};
-
-/// Variables that name a location, with its default in the home directory.
-const LOCATION_VARIABLES: &[(&str, &str)] = &[
-    ("ASDF_DATA_DIR", ".asdf"),
-    ("ASDF_DIR", ".asdf"),
-    ("BUN_INSTALL", ".bun"),
-    ("CARGO_HOME", ".cargo"),
-    ("DENO_INSTALL", ".deno"),
-    ("FNM_DIR", ".local/share/fnm"),
-    ("GOPATH", "go"),
-    ("MISE_DATA_DIR", ".local/share/mise"),
-    ("NODENV_ROOT", ".nodenv"),
-    ("NVM_DIR", ".nvm"),
-    ("OPAMROOT", ".opam"),
-    ("PIP_CACHE_DIR", ".cache/pip"),
-    ("PNPM_HOME", ".local/share/pnpm"),
-    ("PYENV_ROOT", ".pyenv"),
-    ("RBENV_ROOT", ".rbenv"),
-    ("RUSTUP_HOME", ".rustup"),
-    ("SDKMAN_DIR", ".sdkman"),
-    ("UV_CACHE_DIR", ".cache/uv"),
-    ("VOLTA_HOME", ".volta"),
-    ("npm_config_cache", ".npm"),
-];
 
 fn tool_location<'w>(
     home: Option<&'w Path>,
     inputs: &'w PlanInputs,
 ) -> impl Iterator<Item = (&'static str, &'w Path, &'static str)> {
-    LOCATION_VARIABLES.iter().filter_map(move |(name, usual)| {
+    PLACES.location_variables.iter().filter_map(move |(name, usual)| {
         let root = Path::new(environment::get(&inputs.env, name)?);
         // Shown with the home directory.
         let is_usual = home.is_some_and(|home| home.join(usual) == root);
@@ -52,10 +28,10 @@ fn below_root(root: &Path, usual: &str, list: &[&str]) -> Vec<PathBuf> {
 
 pub(super) fn show_tools(builder: &mut PlanBuilder<'_>, home: Option<&Path>, inputs: &PlanInputs) {
     for (name, root, usual) in tool_location(home, inputs) {
-        for tool in below_root(root, usual, TOOL_DIRS) {
+        for tool in below_root(root, usual, &PLACES.tool_dirs) {
             builder.show_hidden(name, &tool);
         }
-        for cache in below_root(root, usual, CACHE_DIRS) {
+        for cache in below_root(root, usual, &PLACES.cache_dirs) {
             builder.show_hidden_writable(name, &cache);
         }
     }
@@ -74,9 +50,10 @@ pub(super) fn hide_secrets(
     home: Option<&Path>,
     inputs: &PlanInputs,
 ) {
-    let usual = home.into_iter().flat_map(|home| TOOL_SECRETS.iter().map(|path| home.join(path)));
+    let usual =
+        home.into_iter().flat_map(|home| PLACES.tool_secrets.iter().map(|path| home.join(path)));
     let moved = tool_location(home, inputs)
-        .flat_map(|(_, root, usual)| below_root(root, usual, TOOL_SECRETS));
+        .flat_map(|(_, root, usual)| below_root(root, usual, &PLACES.tool_secrets));
     for secret in usual.chain(moved) {
         if let PathTarget::Inside(found) = builder.resolve_target(&secret) {
             builder.hide_everywhere(&found);

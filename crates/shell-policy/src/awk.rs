@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::rules::{CommandInvocation, Hit};
-use super::shell::{Octal, decode};
+use super::shell::{Octal, decode, find_unescaped};
 use super::value::{Argument, UNKNOWN};
 use super::walk::ShellWalker;
 
@@ -80,7 +80,8 @@ fn split_outside_strings(code: &str, at: impl Fn(char) -> bool) -> Vec<&str> {
     pieces
 }
 
-fn call_argument(rest: &str) -> &str {
+/// The text up to the bracket that closes a call.
+pub(super) fn call_argument(rest: &str) -> &str {
     let mut open = 1_usize;
     let mut quoted = false;
     let end = rest.find(|c| {
@@ -101,9 +102,7 @@ fn expression_text(expression: &str, variables: &HashMap<String, String>) -> Str
     while let Some(c) = rest.chars().next() {
         let name = |c: char| c.is_ascii_alphanumeric() || c == '_';
         if let Some(body) = rest.strip_prefix('"') {
-            let mut before = ' ';
-            let end = body.find(|c| std::mem::replace(&mut before, c) != '\\' && c == '"');
-            let end = end.unwrap_or(body.len());
+            let end = find_unescaped(body, "\"").unwrap_or(body.len());
             out.push_str(&decode(body.get(..end).unwrap_or_default(), Octal::Bare));
             rest = body.get(end + 1..).unwrap_or_default();
         } else if name(c) {

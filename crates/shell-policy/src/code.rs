@@ -5,8 +5,9 @@
 
 use super::awk;
 use super::data::DATA;
-use super::rules::{Hit, flag_values};
-use super::shell::{Octal, decode, parse};
+use super::find::report_deletes;
+use super::rules::flag_values;
+use super::shell::{Octal, decode, find_unescaped, parse};
 use super::value::{Argument, KnownOutput, TextOrigin, UNKNOWN};
 use super::walk::ShellWalker;
 use super::{Family, Tier};
@@ -38,8 +39,7 @@ pub(super) fn check_code(
             for arg in args {
                 let text = arg.text.trim_start_matches(['-', 'c', '+', ':', ' ']);
                 if let Some(script) = text.strip_prefix('!') {
-                    let script = script.to_owned();
-                    walk.run_separately(argv, &script, arg.origin);
+                    walk.run_separately(argv, script, arg.origin);
                 }
             }
             return;
@@ -83,7 +83,6 @@ pub(super) fn check_code(
         && from_input
         && *input != KnownOutput::file()
     {
-        let input = input.clone();
         run_code(walk, name, argv, &input.text, input.origin);
     }
     let file = args.iter().find(|arg| !arg.text.starts_with('-')).filter(|_| !found && !module);
@@ -162,7 +161,6 @@ fn awk(walk: &mut ShellWalker<'_>, argv: &[Argument], program: &str, stdin: Opti
             .iter()
             .any(|call| plain.contains(call));
     if let Some(input) = stdin.filter(|input| runs_input && **input != KnownOutput::file()) {
-        let input = input.clone();
         walk.run_separately(argv, &input.text, input.origin);
     }
     for script in awk::shell_scripts(program) {
@@ -243,11 +241,7 @@ fn scan_source(walk: &mut ShellWalker<'_>, argv: &[Argument], code: &str) {
             0 => vec![Argument::known(UNKNOWN)],
             _ => texts.iter().map(|literal| expand_home(walk, &literal.text)).collect(),
         };
-        let hits: Vec<Hit> = {
-            let command_context = walk.command_context(None);
-            paths.iter().filter_map(|path| command_context.check_delete(path)).collect()
-        };
-        walk.report_all(argv, hits);
+        report_deletes(walk, argv, &paths);
     }
     let writes = has(&[
         "'w", "\"w", "'a'", "\"a\"", "write", "copyfile", "rename", "unlink", "remove(", "copy(",
@@ -269,27 +263,20 @@ fn scan_source(walk: &mut ShellWalker<'_>, argv: &[Argument], code: &str) {
     if calls(&DATA.code_calls.start_process) {
         let mut row: Vec<Argument> = Vec::new();
         let mut listed = false;
-        for Literal {
-            text,
-            joined,
-            is_first_in_brackets: opens,
-            is_call_argument: called,
-            has_more_arguments: more,
-        } in &texts
-        {
-            if !joined {
+        for literal in &texts {
+            let (text, called) = (&literal.text, literal.is_call_argument);
+            if !literal.joined {
                 check_string_list(walk, &mut row, listed);
-                listed = *opens || *called;
+                listed = literal.is_first_in_brackets || called;
             }
-            row.push(Argument::known(text.clone()));
-            if *more && (row.len() > 1 || *called) {
+            row.push(Argument::known(text));
+            if literal.has_more_arguments && (row.len() > 1 || called) {
                 row.push(Argument::known(UNKNOWN));
             }
             // A single word is rarely a command, and prose need not parse.
-            let likely = *called || text.trim().contains(char::is_whitespace);
+            let likely = called || text.trim().contains(char::is_whitespace);
             if likely && text.len() <= 2000 && parse(text).error.is_none() {
-                let text = text.clone();
-                walk.with_copied_state(|walk| walk.script(&text));
+                walk.with_copied_state(|walk| walk.script(text));
             }
         }
         check_string_list(walk, &mut row, listed);
@@ -373,7 +360,7 @@ fn literals(code: &str) -> Vec<Literal> {
         let triple = quote.repeat(3);
         let mark = if tail.starts_with(&triple) { triple.as_str() } else { quote };
         let body = tail.get(mark.len()..).unwrap_or_default();
-        let Some(end) = closing_delimiter(body, mark) else { break };
+        let Some(end) = find_unescaped(body, mark) else { break };
         let joined = !all.is_empty()
             && between.contains(',')
             && between.chars().all(|c| c.is_whitespace() || ",[".contains(c));
@@ -395,20 +382,6 @@ fn literals(code: &str) -> Vec<Literal> {
         });
     }
     all
-}
-
-fn closing_delimiter(body: &str, mark: &str) -> Option<usize> {
-    let mut escaped = false;
-    for (at, c) in body.char_indices() {
-        if escaped {
-            escaped = false;
-        } else if c == '\\' {
-            escaped = true;
-        } else if body.get(at..).is_some_and(|rest| rest.starts_with(mark)) {
-            return Some(at);
-        }
-    }
-    None
 }
 
 #[cfg(test)]

@@ -76,7 +76,7 @@ impl ShellWalker<'_> {
                     }
                 }
                 WordPart::Command { program, quoted } => {
-                    let output = self.substitute(program);
+                    let output = self.substitute(program, None);
                     let text = output.text.trim_end_matches('\n');
                     if *quoted || !split {
                         fields.push(text, output.origin);
@@ -87,7 +87,7 @@ impl ShellWalker<'_> {
                 }
                 WordPart::Process { program, reads } => {
                     let input = reads.then(KnownOutput::unknown);
-                    let output = self.substitute_with(program, input.as_ref());
+                    let output = self.substitute(program, input.as_ref());
                     fields.push("/dev/fd/63", output.origin);
                     fields.current().process = Some(Box::new(output));
                 }

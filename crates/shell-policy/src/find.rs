@@ -114,11 +114,7 @@ pub(super) fn check_find(walk: &mut ShellWalker<'_>, argv: &[Argument]) -> Known
             }
             "-fprint" | "-fls" | "-fprintf" | "-fprint0" => {
                 if let Some(file) = rest.next() {
-                    let command_context = walk.command_context(None);
-                    let hit = command_context.check_write(file);
-                    if let Some(hit) = hit {
-                        walk.report(argv, hit);
-                    }
+                    walk.report_write(argv, file);
                 }
             }
             "-type" | "-maxdepth" | "-mindepth" | "-printf" => {
@@ -157,9 +153,7 @@ pub(super) fn check_find(walk: &mut ShellWalker<'_>, argv: &[Argument]) -> Known
         walk.run(&action, None);
     }
     all_names.append(&mut names);
-    let printed = matched_paths(&starts, &all_names, is_partial);
-    let lines: Vec<String> = printed.iter().map(|arg| arg.text.clone()).collect();
-    KnownOutput::new(lines.join("\n") + "\n", TextOrigin::Computed)
+    KnownOutput::lines(&matched_paths(&starts, &all_names, is_partial))
 }
 
 fn partial_delete_hit(spares_git: bool) -> Hit {
@@ -177,7 +171,7 @@ fn partial_delete_hit(spares_git: bool) -> Hit {
     }
 }
 
-fn report_deletes(walk: &mut ShellWalker<'_>, argv: &[Argument], paths: &[Argument]) {
+pub(super) fn report_deletes(walk: &mut ShellWalker<'_>, argv: &[Argument], paths: &[Argument]) {
     let hits: Vec<Hit> = {
         let command_context = walk.command_context(None);
         paths.iter().filter_map(|path| command_context.check_delete(path)).collect()
@@ -221,6 +215,5 @@ pub(super) fn check_fd(walk: &mut ShellWalker<'_>, argv: &[Argument]) -> KnownOu
             walk.run(&words, None);
         }
     }
-    let lines: Vec<String> = paths.iter().map(|arg| arg.text.clone()).collect();
-    KnownOutput::new(lines.join("\n") + "\n", TextOrigin::Computed)
+    KnownOutput::lines(&paths)
 }

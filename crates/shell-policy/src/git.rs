@@ -40,20 +40,20 @@ impl ShellWalker<'_> {
                 self.state.cwd = None;
                 self.run_joined_words(argv, command);
             }
-            ["grep", ..] => {
-                for script in flag_values(rest, &["-O"]) {
-                    self.run_separately(argv, &script.text, script.origin);
-                }
-            }
+            ["grep", ..] => self.run_flag_values(argv, rest, &["-O"]),
             ["rebase" | "difftool", ..] => {
-                for script in flag_values(rest, &["-x", "--exec", "--extcmd"]) {
-                    self.run_separately(argv, &script.text, script.origin);
-                }
+                self.run_flag_values(argv, rest, &["-x", "--exec", "--extcmd"]);
             }
             _ => {}
         }
         self.state.cwd = outer;
         self.check_git_aliases(argv, rest);
+    }
+
+    fn run_flag_values(&mut self, argv: &[Argument], args: &[Argument], flags: &[&str]) {
+        for script in flag_values(args, flags) {
+            self.run_separately(argv, &script.text, script.origin);
+        }
     }
 
     /// Judges aliases at their definition, and at use with more arguments.

@@ -191,9 +191,8 @@ impl ShellWalker<'_> {
             | "uuidgen" | "arch" | "expr" | "logname" | "getconf" => KnownOutput::name(),
             "mktemp" => KnownOutput::known(NEW_TEMP_DIR),
             "ls" if has(&["-d", "-1d", "-d1", "--directory"]) && !operands.is_empty() => {
-                let names: Vec<String> =
-                    operands.iter().map(|arg| arg.glob_match_of().text).collect();
-                KnownOutput::new(names.join("\n") + "\n", TextOrigin::Computed)
+                let names: Vec<Argument> = operands.iter().map(|arg| arg.glob_match_of()).collect();
+                KnownOutput::lines(&names)
             }
             "ls" => KnownOutput::new(UNKNOWN_NAME, TextOrigin::Computed),
             "mkdir" | "touch" | "rm" | "chmod" | "sleep" | "kill" => KnownOutput::default(),

@@ -1,5 +1,6 @@
 //! Commands in flags, variables and makefiles.
 
+use super::awk::call_argument;
 use super::data::DATA;
 use super::rules::{self, flag_values};
 use super::shell::parse;
@@ -106,18 +107,7 @@ impl ShellWalker<'_> {
                 let (rule, recipe) = line.split_once(';')?;
                 rule.contains(':').then_some(recipe)
             });
-            let computed = line.split("$(shell ").skip(1).map(|rest| {
-                let mut open = 1_usize;
-                let end = rest.find(|c| {
-                    open = match c {
-                        '(' => open + 1,
-                        ')' => open - 1,
-                        _ => open,
-                    };
-                    open == 0
-                });
-                rest.get(..end.unwrap_or(rest.len())).unwrap_or_default()
-            });
+            let computed = line.split("$(shell ").skip(1).map(call_argument);
             for command in recipe.into_iter().chain(computed) {
                 let command = recipe_as_shell(command.trim_start_matches(['@', '-', '+', ' ']));
                 // Make's expansion may turn it into valid shell.

@@ -2,6 +2,7 @@
 
 use super::Family;
 use super::rules::flag_values;
+use super::shell::find_unescaped;
 use super::value::Argument;
 use super::walk::ShellWalker;
 
@@ -33,13 +34,7 @@ pub(super) fn check_sed(walk: &mut ShellWalker<'_>, argv: &[Argument], files: Ve
                     "e makes sed run what it puts together",
                     "let sed print, look at it, and run that",
                 ),
-                SedEffect::WritesFile(file) => {
-                    if let Some(hit) =
-                        walk.command_context(None).check_write(&Argument::known(file))
-                    {
-                        walk.report(argv, hit);
-                    }
-                }
+                SedEffect::WritesFile(file) => walk.report_write(argv, &Argument::known(file)),
             }
         }
     }
@@ -109,17 +104,9 @@ fn after_address(text: &str) -> &str {
 }
 
 fn after_delimiter(text: &str, mark: char) -> &str {
-    let mut escaped = false;
-    for (at, c) in text.char_indices() {
-        if escaped {
-            escaped = false;
-        } else if c == '\\' {
-            escaped = true;
-        } else if c == mark {
-            return text.get(at + c.len_utf8()..).unwrap_or_default();
-        }
-    }
-    ""
+    let mark = mark.to_string();
+    let end = find_unescaped(text, &mark);
+    end.and_then(|at| text.get(at + mark.len()..)).unwrap_or_default()
 }
 
 #[cfg(test)]

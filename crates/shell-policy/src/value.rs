@@ -87,6 +87,12 @@ impl KnownOutput {
         KnownOutput::new(texts.join(" "), origin.unwrap_or_default())
     }
 
+    /// Printed names, one in each line.
+    pub(super) fn lines(names: &[Argument]) -> Self {
+        let lines = names.iter().map(|name| format!("{}\n", name.text));
+        KnownOutput::new(lines.collect::<String>(), TextOrigin::Computed)
+    }
+
     pub(super) fn unknown() -> Self {
         KnownOutput::unknown_from(TextOrigin::Computed)
     }

@@ -129,6 +129,11 @@ impl ShellWalker<'_> {
         }
     }
 
+    pub(super) fn report_write(&mut self, argv: &[Argument], file: &Argument) {
+        let hit = self.command_context(None).check_write(file);
+        self.report_all(argv, hit.into_iter().collect());
+    }
+
     pub(super) fn deny(
         &mut self,
         argv: &[Argument],
@@ -220,24 +225,14 @@ impl ShellWalker<'_> {
         output
     }
 
-    pub(super) fn substitute(&mut self, program: &Rc<Program>) -> KnownOutput {
-        self.substitute_with(program, None)
-    }
-
-    pub(super) fn substitute_with(
+    pub(super) fn substitute(
         &mut self,
         program: &Rc<Program>,
         stdin: Option<&KnownOutput>,
     ) -> KnownOutput {
-        let program = Rc::clone(program);
-        self.capturing(|walk| {
-            walk.with_copied_state(|walk| walk.nested(|walk| walk.run_program(&program, stdin)))
-        })
-    }
-
-    fn capturing(&mut self, work: impl FnOnce(&mut Self) -> KnownOutput) -> KnownOutput {
         let outer = std::mem::replace(&mut self.is_captured, true);
-        let output = work(self);
+        let output =
+            self.with_copied_state(|walk| walk.nested(|walk| walk.run_program(program, stdin)));
         self.is_captured = outer;
         output
     }

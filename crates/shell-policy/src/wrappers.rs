@@ -226,18 +226,16 @@ impl ShellWalker<'_> {
             let Some((script, positional)) = rest.split_first() else {
                 return KnownOutput::default();
             };
-            let (text, origin) = (script.text.clone(), script.origin);
             let mut positional = positional.iter().map(|arg| arg.text.clone());
-            let stdin = stdin.cloned();
             return self.with_copied_state(|walk| {
                 walk.state.script_name = positional.next().unwrap_or_else(|| "bash".to_owned());
                 walk.state.positional = positional.collect();
                 // The script reads the same input: `… | sh -c 'sh'`.
                 match stdin {
-                    Some(input) if text.trim() == "sh" || text.trim() == "bash" => {
+                    Some(input) if ["sh", "bash"].contains(&script.text.trim()) => {
                         walk.run_text(argv, &input.text, input.origin)
                     }
-                    _ => walk.run_text(argv, &text, origin),
+                    _ => walk.run_text(argv, &script.text, script.origin),
                 }
             });
         }
@@ -251,9 +249,8 @@ impl ShellWalker<'_> {
         };
         match (file, stdin) {
             (file, Some(input)) if file.is_none() || file.filter(open).is_some() => {
-                let input = input.clone();
                 // The content is unknown, as in `bash FILE`.
-                if input == KnownOutput::file() {
+                if *input == KnownOutput::file() {
                     return KnownOutput::unknown();
                 }
                 self.run_separately(argv, &input.text, input.origin)

@@ -26,7 +26,7 @@ impl ShellWalker<'_> {
         let line_flags = ["-0", "--null", "-d", "--delimiter", "-L", "-l"];
         let lines = replace.is_some()
             || args.iter().any(|arg| line_flags.iter().any(|flag| arg.text.starts_with(flag)));
-        let items = split_items(stdin, if lines { ItemSplit::Lines } else { ItemSplit::Words });
+        let items = split_items(stdin, lines);
         match replace.filter(|replace| !replace.is_empty()) {
             Some(replace) => {
                 let all: Vec<Argument> = match items.len() {
@@ -66,7 +66,7 @@ impl ShellWalker<'_> {
         let end = rest.iter().position(|arg| arg.text.starts_with(":::")).unwrap_or(rest.len());
         let (command, values) = rest.split_at(end);
         let values = match values.len() {
-            0 => split_items(stdin, ItemSplit::Lines),
+            0 => split_items(stdin, true),
             _ => values.get(1..).unwrap_or_default().to_vec(),
         };
         let template = KnownOutput::joined(command).text;
@@ -84,26 +84,19 @@ impl ShellWalker<'_> {
     }
 }
 
-#[derive(Clone, Copy, PartialEq)]
-enum ItemSplit {
-    /// At blanks, respecting quotes.
-    Words,
-    /// At newlines or NULs.
-    Lines,
-}
-
-fn split_items(stdin: Option<&KnownOutput>, split: ItemSplit) -> Vec<Argument> {
+/// Splits at newlines or NULs, or at blanks, respecting quotes.
+fn split_items(stdin: Option<&KnownOutput>, by_line: bool) -> Vec<Argument> {
     let unknown = || vec![Argument::known(UNKNOWN)];
     let Some(input) = stdin else { return unknown() };
     if input.text.len() > 10_000 {
         return unknown();
     }
-    let items: Vec<String> = match split {
-        ItemSplit::Lines => {
+    let items: Vec<String> = match by_line {
+        true => {
             let lines = input.text.split(['\n', '\0']).map(str::trim);
             lines.filter(|line| !line.is_empty()).map(str::to_owned).collect()
         }
-        ItemSplit::Words => shell_words::split(&input.text)
+        false => shell_words::split(&input.text)
             .unwrap_or_else(|_| input.text.split_whitespace().map(str::to_owned).collect()),
     };
     items

@@ -24,5 +24,5 @@ pub mod runs;
 pub mod runs_link;
 pub mod safe_fs;
 pub mod save;
-pub mod start_record;
+pub mod saved_path;
 pub mod user_files;

@@ -203,10 +203,14 @@ impl<'a> Migration<'a> {
 
     /// An agent may have written the records in the project.
     fn take_start_records(&self) -> io::Result<()> {
-        if !self.starts.is_dir() {
-            return Ok(());
-        }
         for run in runs::list(&self.incoming)? {
+            // Version 0.1 wrote none.
+            if run.spec().exists() {
+                fs::remove_file(run.spec())?;
+            }
+            if !self.starts.is_dir() {
+                continue;
+            }
             for name in ["start.json", "settings.json"] {
                 let record = run.path.join(name);
                 match fs::read(self.starts.join(&run.id).join(name)) {
@@ -320,6 +324,7 @@ mod tests {
             let line = self.started_line("app");
             self.write(&format!("app/.ralph/runs/{RUN}/events.jsonl"), &line);
             self.write(&format!("app/.ralph/runs/{RUN}/start.json"), "forged");
+            self.write(&format!("app/.ralph/runs/{RUN}/spec.json"), "forged");
             self.write(&format!("home/starts/{RUN}/start.json"), "trusted");
             self.write("app/.ralph/lock", r#"{"pid":7,"run":"r","command":"run"}"#);
             line
@@ -329,6 +334,7 @@ mod tests {
             let run = self.project("app").run_dir(RUN);
             assert_eq!(fs::read_to_string(run.journal()).unwrap(), line);
             assert_eq!(fs::read_to_string(run.path.join("start.json")).unwrap(), "trusted");
+            assert!(!run.spec().exists());
             let holder = lock::read_holder(&self.project("app").lock_path()).unwrap();
             assert_eq!(holder.pid, 7);
             let link = self.path("app/.ralph/runs").read_link().unwrap();

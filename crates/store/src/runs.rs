@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use ralph_events::event::{Entry, Event, Outcome};
+use ralph_events::event::Outcome;
 
 use super::guardrail_logs;
 use super::private_files;
 use super::safe_fs;
 use ralph_events::journal::{self, Entries};
+use ralph_events::run_state::{RunEnd, RunState};
 
 /// Start time and random digits. Ids sort by time to the millisecond, which decides which run is
 /// the last.
@@ -45,22 +46,27 @@ pub fn read_journal(path: &Path) -> io::Result<Entries<File>> {
     safe_fs::open_file(path).map(journal::entries)
 }
 
-/// Only short events follow the end of a run.
-const JOURNAL_TAIL: u64 = 64 * 1024;
-
-pub fn has_ended(path: &Path) -> bool {
-    let Ok(mut file) = safe_fs::open_file(path) else { return false };
-    let Ok(length) = file.seek(io::SeekFrom::End(0)) else { return false };
-    // A torn first line of the tail is skipped.
-    if file.seek(io::SeekFrom::Start(length.saturating_sub(JOURNAL_TAIL))).is_err() {
-        return false;
-    }
-    journal::entries(file).fold(false, |ended, entry| match entry.event {
-        Event::RunEnded { .. } => true,
-        Event::RunStarted { .. } => false,
-        _ => ended,
-    })
+pub fn has_ended(journal: &Path) -> bool {
+    const TAIL_BYTES: u64 = 64 * 1024;
+    read_tail(journal, TAIL_BYTES).is_ok_and(|tail| run_end(&tail).is_some())
 }
+
+fn read_tail(journal: &Path, length: u64) -> io::Result<Vec<u8>> {
+    let mut file = safe_fs::open_file(journal)?;
+    let size = file.metadata()?.len();
+    file.seek(io::SeekFrom::Start(size.saturating_sub(length)))?;
+    let mut bytes = Vec::new();
+    file.take(length).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The end of the run. Only short events follow it, so the tail of a journal has it; the fold skips a torn first line.
+fn run_end(tail: &[u8]) -> Option<RunEnd> {
+    RunState::read(journal::entries(tail)).end
+}
+
+/// A spec contains the prompt.
+const MAX_SPEC_BYTES: u64 = 128 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunDir {
@@ -79,6 +85,19 @@ impl RunDir {
 
     pub fn raw(&self) -> PathBuf {
         self.path.join("raw.ndjson")
+    }
+
+    /// What the run was started with, for `ralph resume`.
+    pub fn spec(&self) -> PathBuf {
+        self.path.join("spec.json")
+    }
+
+    /// `None` if there is no spec.
+    pub fn read_spec(&self) -> io::Result<Option<Vec<u8>>> {
+        match safe_fs::read_own(&self.spec(), MAX_SPEC_BYTES) {
+            Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(None),
+            read => read.map(Some),
+        }
     }
 
     /// Bytes of complete lines; 0 if unreadable. Journals only grow, so equal sizes mean equal
@@ -113,45 +132,22 @@ impl RunDir {
         if !self.has_started() {
             return false;
         }
-        let tail = self.tail().unwrap_or_default();
-        let mut is_open = true;
-        for entry in journal::entries(&tail[..]) {
-            match entry.event {
-                Event::RunStarted { .. } => is_open = true,
-                Event::RunEnded { outcome, .. } => {
-                    is_open = !matches!(outcome, Outcome::Complete | Outcome::CompleteScmFailed);
-                }
-                _ => {}
-            }
-        }
-        is_open
+        let is_complete =
+            |end: RunEnd| matches!(end.outcome, Outcome::Complete | Outcome::CompleteScmFailed);
+        !run_end(&self.tail()).is_some_and(is_complete)
     }
 
-    /// The run's end, if a notification was due and is not recorded as sent.
-    pub fn untold_end(&self) -> Option<Entry<'static>> {
-        let tail = self.tail().ok()?;
+    /// Whether the run has ended, and the notification that was due is not recorded as sent.
+    pub fn has_pending_notification(&self) -> bool {
+        let tail = self.tail();
         // Skips parsing for most runs.
-        memchr::memmem::find(&tail, br#","notify":true"#)?;
-        let mut untold = None;
-        for entry in journal::entries(&tail[..]) {
-            match entry.event {
-                Event::RunEnded { notify: true, .. } => untold = Some(entry),
-                Event::RunStarted { .. } | Event::RunEnded { .. } | Event::Notified { .. } => {
-                    untold = None;
-                }
-                _ => {}
-            }
-        }
-        untold
+        memchr::memmem::find(&tail, br#","notify":true"#).is_some()
+            && run_end(&tail).is_some_and(|end| end.notify_pending)
     }
 
-    fn tail(&self) -> io::Result<Vec<u8>> {
-        let mut file = safe_fs::open_file(&self.journal())?;
-        let size = file.metadata()?.len();
-        file.seek(io::SeekFrom::Start(size.saturating_sub(TAIL_BYTES)))?;
-        let mut bytes = Vec::new();
-        file.take(TAIL_BYTES).read_to_end(&mut bytes)?;
-        Ok(bytes)
+    fn tail(&self) -> Vec<u8> {
+        const TAIL_BYTES: u64 = 8 * 1024;
+        read_tail(&self.journal(), TAIL_BYTES).unwrap_or_default()
     }
 
     pub fn is_running(&self) -> bool {
@@ -160,8 +156,6 @@ impl RunDir {
         safe_fs::open_file(&self.journal()).is_ok_and(held)
     }
 }
-
-const TAIL_BYTES: u64 = 8 * 1024;
 
 /// A run that is still empty after this time was killed.
 const START_TIMEOUT: Duration = Duration::from_secs(600);

@@ -133,24 +133,25 @@ fn kind(value: &Val) -> &'static str {
 }
 
 fn load_error(expression: &str, errors: &load::Errors<&str, ()>) -> InvalidExpression {
-    let end = expression.len()..expression.len();
-    let Some((_, error)) = errors.first() else {
-        return InvalidExpression { message: "it is not understood".to_owned(), place: end };
-    };
-    let (message, part) = match error {
-        load::Error::Io(errors) => match errors.first() {
-            Some((path, _)) => ("other files cannot be included here".to_owned(), *path),
-            None => ("other files cannot be included here".to_owned(), ""),
-        },
-        load::Error::Lex(errors) => match errors.first() {
-            Some((expected, found)) => (format!("expected {}", lex_error(expected)), *found),
-            None => (String::new(), ""),
-        },
-        load::Error::Parse(errors) => match errors.first() {
-            Some((expected, found)) => (format!("expected {}", expected.as_str()), *found),
-            None => (String::new(), ""),
-        },
-    };
+    let first = errors.first().and_then(|(_, error)| match error {
+        load::Error::Io(errors) => {
+            let (path, _) = errors.first()?;
+            Some(("other files cannot be included here".to_owned(), *path))
+        }
+        load::Error::Lex(errors) => {
+            let (expected, found) = errors.first()?;
+            Some((format!("expected {}", lex_error(expected)), *found))
+        }
+        load::Error::Parse(errors) => {
+            let (expected, found) = errors.first()?;
+            Some((format!("expected {}", expected.as_str()), *found))
+        }
+    });
+    invalid_expression(expression, first)
+}
+
+fn invalid_expression(expression: &str, found: Option<(String, &str)>) -> InvalidExpression {
+    let (message, part) = found.unwrap_or(("it is not understood".to_owned(), ""));
     InvalidExpression { message, place: span_of(expression, part) }
 }
 
@@ -170,21 +171,15 @@ fn lex_error(expected: &load::lex::Expect<&str>) -> String {
 
 fn compile_error(expression: &str, errors: &compile::Errors<&str, ()>) -> InvalidExpression {
     let first = errors.iter().flat_map(|(_, errors)| errors).next();
-    let Some((name, undefined)) = first else {
-        let end = expression.len()..expression.len();
-        return InvalidExpression { message: "it is not understood".to_owned(), place: end };
-    };
-    let message = match undefined {
+    let message = |name: &str, undefined: &compile::Undefined| match undefined {
         compile::Undefined::Filter(0) => format!("there is no filter {name}"),
+        compile::Undefined::Filter(1) => format!("there is no filter {name} that takes 1 argument"),
         compile::Undefined::Filter(n) => {
-            format!(
-                "there is no filter {name} that takes {n} argument{}",
-                if *n == 1 { "" } else { "s" }
-            )
+            format!("there is no filter {name} that takes {n} arguments")
         }
         other => format!("there is no {} {name}", other.as_str()),
     };
-    InvalidExpression { message, place: span_of(expression, name) }
+    invalid_expression(expression, first.map(|(name, kind)| (message(name, kind), *name)))
 }
 
 /// The range of `part`, or the expression's end.

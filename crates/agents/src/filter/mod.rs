@@ -196,6 +196,13 @@ impl FilteredReader {
         self.has_skipped_lines = true;
     }
 
+    fn lines(&self, all: &str) -> String {
+        match self.queried_lines {
+            1 => "the only line".to_owned(),
+            n => format!("{all} {n} lines"),
+        }
+    }
+
     /// Fails an agent whose text was never found, unless it reported its own failure.
     pub fn finish(&self, has_failure: bool, emit: &mut Emit<'_>) {
         let message = match (&self.give_up_reason, &self.first_failure) {
@@ -207,10 +214,7 @@ impl FilteredReader {
             (None, Some(reason))
                 if self.failures == self.queried_lines && !self.has_matched && !has_failure =>
             {
-                let lines = match self.queried_lines {
-                    1 => "the only line".to_owned(),
-                    n => format!("all {n} lines"),
-                };
+                let lines = self.lines("all");
                 format!(
                     "the response filter fails for {lines} of its stream ({reason}), so that nobody can tell \
                      what the agent says: correct agent.responseFilter (AGENT_RESPONSE_FILTER)"
@@ -224,10 +228,7 @@ impl FilteredReader {
                     && !self.has_skipped_lines
                     && !has_failure =>
             {
-                let lines = match self.queried_lines {
-                    1 => "the only line".to_owned(),
-                    n => format!("any of the {n} lines"),
-                };
+                let lines = self.lines("any of the");
                 format!(
                     "the response filter found nothing in {lines} of its stream, so that nobody can tell what \
                      the agent says: correct agent.responseFilter (AGENT_RESPONSE_FILTER): {}",

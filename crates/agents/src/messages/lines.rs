@@ -1,6 +1,4 @@
-use serde::Deserialize;
-
-use crate::json::{Count, RawJson, RawText, ShortStr, Walk};
+use crate::json::{RawJson, RawText, Walk};
 
 #[derive(Default)]
 pub(super) struct LineHeader<'a> {
@@ -116,60 +114,4 @@ impl<'a> ContentBlock<'a> {
         })?;
         Some(block)
     }
-}
-
-#[derive(Deserialize)]
-pub(super) struct PartialLine<'a> {
-    #[serde(borrow)]
-    pub(super) api_message_id: Option<ShortStr<'a>>,
-    pub(super) event: PartialEvent<'a>,
-}
-
-#[derive(Deserialize)]
-pub(super) struct PartialEvent<'a> {
-    #[serde(borrow)]
-    pub(super) usage: Option<RawJson<'a>>,
-}
-
-#[derive(Deserialize)]
-pub(super) struct SystemLine<'a> {
-    #[serde(borrow)]
-    pub(super) subtype: Option<ShortStr<'a>>,
-    pub(super) session_id: Option<ShortStr<'a>>,
-    pub(super) model: Option<ShortStr<'a>>,
-    #[serde(default)]
-    pub(super) attempt: Count,
-    #[serde(default)]
-    pub(super) max_retries: Count,
-    #[serde(default)]
-    pub(super) retry_delay_ms: Count,
-    #[serde(default)]
-    pub(super) error_status: Count,
-    pub(super) error: Option<ShortStr<'a>>,
-    pub(super) tasks: Option<RawJson<'a>>,
-    pub(super) tool_use_id: Option<ShortStr<'a>>,
-    pub(super) status: Option<ShortStr<'a>>,
-    pub(super) summary: Option<RawText<'a>>,
-    pub(super) outcome: Option<ShortStr<'a>>,
-    pub(super) hook_name: Option<ShortStr<'a>>,
-    pub(super) stderr: Option<RawText<'a>>,
-    pub(super) text: Option<RawText<'a>>,
-    pub(super) content: Option<RawText<'a>>,
-}
-
-#[derive(Deserialize)]
-pub(super) struct RateLimitLine<'a> {
-    #[serde(borrow)]
-    pub(super) rate_limit_info: RateLimitInfo<'a>,
-}
-
-#[derive(Deserialize)]
-pub(super) struct RateLimitInfo<'a> {
-    #[serde(borrow)]
-    pub(super) status: Option<ShortStr<'a>>,
-    #[serde(default, rename = "resetsAt")]
-    pub(super) resets_at: Count,
-    #[serde(rename = "rateLimitType")]
-    pub(super) kind: Option<ShortStr<'a>>,
-    pub(super) utilization: Option<f64>,
 }

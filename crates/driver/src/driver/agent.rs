@@ -139,11 +139,9 @@ impl<W: World> Driver<'_, W> {
         };
         let reader = agent.reader(invocation.structured);
         let started_ms = self.world.now().mono_ms;
-        let mut task = AgentProcess::new(child, purpose, started_ms, reader, detector, files)
-            .with_final_completion(spec.completion_is_final);
-        if !invocation.structured {
-            task = task.with_plain_text();
-        }
+        let mut task = AgentProcess::new(child, purpose, started_ms, reader, detector, files);
+        task.completion_is_final = spec.completion_is_final;
+        task.is_plain = !invocation.structured;
         if let Some(judge) = agent.response_filter(invocation.structured) {
             task = task.with_response_filter(judge);
         }
@@ -186,12 +184,12 @@ impl<W: World> Driver<'_, W> {
         if finished.repeats_prompt {
             let message = "the agent's answer only repeats the prompt, so that no completion signal \
                            in it counts";
-            self.warn_once(message.to_owned());
+            self.recorder.warn_once(message.to_owned());
         }
         if finished.gave_up {
             let message = "the pattern for being done takes too many steps on what the agent said, and was \
                            given up: make it simpler (no repetition of a repetition)";
-            self.warn_once(message.to_owned());
+            self.recorder.warn_once(message.to_owned());
         }
         self.warn_without_tools(&finished);
         let rules = &self.spec.rules;
@@ -203,7 +201,7 @@ impl<W: World> Driver<'_, W> {
                  estimate, at what a large model costs; a limit of tokens (--max-tokens, budget.tokens) is exact",
                 adapter.name()
             );
-            self.warn_once(message);
+            self.recorder.warn_once(message);
         }
         self.commit_message = finished.commit_message;
         self.queue.push_back(Input::AgentEnded(Box::new(finished.report)));
@@ -234,7 +232,7 @@ impl<W: World> Driver<'_, W> {
             message.push_str(" The end of its stderr: ");
             message.push_str(&finished.stderr.join(" | "));
         }
-        self.warn_once(message);
+        self.recorder.warn_once(message);
     }
 }
 

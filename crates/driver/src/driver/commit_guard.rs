@@ -6,7 +6,7 @@ use super::scm::ends_run;
 use super::{ActiveTask, Driver};
 use crate::world::World;
 use ralph_engine::machine::{CommitGuardResult, Input, ScmStatus, UncheckedChange};
-use ralph_events::event::{Event, Exit, FailAction, Feedback};
+use ralph_events::event::{Exit, FailAction, Feedback};
 use ralph_git::ScmSpec;
 use ralph_git::commit_guard::{self, StagedChange, StagedSnapshot, StagedStatusReader};
 use ralph_process::ChildId;
@@ -85,7 +85,7 @@ impl<W: World> Driver<'_, W> {
         let modules = String::from_utf8_lossy(&modules);
         for name in staged.new_repositories(&modules) {
             let name = name.replace(char::is_control, "?");
-            self.warn_once(format!(
+            self.recorder.warn_once(format!(
                 "{name} is a git repository of its own, so its files are not part of the commit, and a clone gets an \
                  empty directory; to commit them, remove {name}/.git and `git rm --cached {name}`, to keep it apart, use \
                  `git submodule add` or .gitignore"
@@ -111,7 +111,7 @@ impl<W: World> Driver<'_, W> {
         );
         // An inspection that was ended by a stop says nothing about the agent.
         if !self.machine.is_immediate_stop() {
-            self.recorder.record(&Event::Warning { message: message.into() });
+            self.recorder.warn(message);
         }
         let reason = format!(
             "while the agent was asked for a commit message, {what}, and no guardrail has seen that"

@@ -55,7 +55,8 @@ impl<W: World> Driver<'_, W> {
         let mut merged = Vec::new();
         running.merger.push(stream, bytes, &mut merged);
         if !merged.is_empty() && !self.world.feed(running.child, &merged) {
-            self.warn_once("the display filter does not keep up; some output is not shown".into());
+            self.recorder
+                .warn_once("the display filter does not keep up; some output is not shown".into());
         }
     }
 
@@ -80,7 +81,7 @@ impl<W: World> Driver<'_, W> {
                 }
                 _ => "",
             };
-            self.warn_once(format!("the display filter failed: {exit}{hint}"));
+            self.recorder.warn_once(format!("the display filter failed: {exit}{hint}"));
         }
         if self.display_filter.has_failed || failed.is_some() {
             self.recorder.output(LiveOutput::FilterFailed);
@@ -136,6 +137,6 @@ impl<W: World> Driver<'_, W> {
 
     fn abandon_filter(&mut self, why: &str) {
         self.display_filter.has_failed = true;
-        self.warn_once(format!("the display filter {why}; the usual display takes over"));
+        self.recorder.warn_once(format!("the display filter {why}; the usual display takes over"));
     }
 }

@@ -3,7 +3,6 @@
 use super::Driver;
 use crate::world::{RunStep, Uncommitted, World};
 use ralph_engine::machine::FinalChecks;
-use ralph_events::event::Event;
 use ralph_git::format_file_list;
 
 /// Larger settings are compared by size and time.
@@ -23,14 +22,12 @@ impl<W: World> Driver<'_, W> {
     fn report_uncommitted(&mut self) {
         let Uncommitted { files, submodules } = self.world.uncommitted();
         if let Some(files) = format_file_list(&files) {
-            let message = format!("complete, but not committed: {files}");
-            self.recorder.record(&Event::Warning { message: message.into() });
+            self.recorder.warn(format!("complete, but not committed: {files}"));
         }
         if let Some(submodules) = format_file_list(&submodules) {
-            let message = format!(
+            self.recorder.warn(format!(
                 "uncommitted work inside submodules, which no commit here can hold: {submodules}"
-            );
-            self.recorder.record(&Event::Warning { message: message.into() });
+            ));
         }
     }
 
@@ -43,12 +40,10 @@ impl<W: World> Driver<'_, W> {
         if let Some(message) =
             self.spec.missing_signal_warning.as_ref().filter(|_| checks.missing_signal)
         {
-            let message = format!("the limit is reached, and {message}");
-            self.recorder.record(&Event::Warning { message: message.into() });
+            self.recorder.warn(format!("the limit is reached, and {message}"));
         }
         if let (Some(first), Some(now)) = (self.initial_branch.clone(), self.changed_branch()) {
-            let message = format!("the run began on branch {first} and ends on {now}");
-            self.recorder.record(&Event::Warning { message: message.into() });
+            self.recorder.warn(format!("the run began on branch {first} and ends on {now}"));
         }
         if checks.uncommitted {
             self.report_uncommitted();
@@ -58,24 +53,21 @@ impl<W: World> Driver<'_, W> {
         let changed = looks.filter(|((then, now), _)| *then != now);
         let changed: Vec<_> = changed.map(|(_, (_, name))| name.as_str()).collect();
         if !changed.is_empty() {
-            let message = format!(
+            self.recorder.warn(format!(
                 "{} changed while this run went on, which kept to the settings that it began with; \
                  the next run takes the new ones: look at them first",
                 changed.join(" and ")
-            );
-            self.recorder.record(&Event::Warning { message: message.into() });
+            ));
         }
         if let Some(repository) = self.world.replaced() {
-            let message = format!(
+            self.recorder.warn(format!(
                 "{} is another repository than when this run began: what was committed before is not in it",
                 repository.display()
-            );
-            self.recorder.record(&Event::Warning { message: message.into() });
+            ));
         }
         for promised in self.spec.required_outputs.iter().filter(|_| checks.required_outputs) {
             if !self.world.kind(&promised.file).exists() {
-                let message = promised.message.as_str().into();
-                self.recorder.record(&Event::Warning { message });
+                self.recorder.warn(promised.message.clone());
             }
         }
     }

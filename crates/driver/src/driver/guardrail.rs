@@ -3,12 +3,11 @@
 use std::ffi::{OsStr, OsString};
 
 use super::{ActiveTask, Driver};
-use crate::guardrail::{self, GuardrailProcess};
+use crate::guardrail::GuardrailRun;
 use crate::world::{Part, Started, World};
 use ralph_engine::machine::Input;
 use ralph_engine::prompt as prompts;
-use ralph_engine::prompt::{GuardrailFailure, GuardrailOutput};
-use ralph_events::event::Event;
+use ralph_events::event::{Event, Exit};
 use ralph_process::Launch;
 
 impl<W: World> Driver<'_, W> {
@@ -25,31 +24,21 @@ impl<W: World> Driver<'_, W> {
         let env = self.run_variables();
         let args = [OsString::from("-c"), OsString::from(&spec.command)];
         let launch = Launch::plain(&self.spec.directory, OsStr::new("sh"), &args, &env);
-        let limits = self.spec.guardrail_output;
+        let started_ms = self.world.now().mono_ms;
+        let mut run = GuardrailRun::new(index, started_ms, log, self.spec.guardrail_output);
         match self.world.start(Part::Check, &launch) {
-            Ok(Started { child, .. }) => {
-                let started = self.world.now().mono_ms;
-                let task = GuardrailProcess::new(child, index, started, log, limits);
-                self.task = ActiveTask::Guardrail(task);
-            }
+            Ok(Started { child, .. }) => self.task = ActiveTask::Guardrail(child, run),
             Err(err) => {
-                let failure = GuardrailFailure::Exit(None);
-                let message = format!("sh: {err}");
-                let output = GuardrailOutput { start: &message, end: "" };
-                let feedback = guardrail::feedback(spec, failure, &log, output, limits);
-                self.recorder.record(&Event::GuardrailEnded {
-                    index: index as u32,
-                    command: spec.shown_command(),
-                    exit: None,
-                    timed_out: false,
-                    cut_off: false,
-                    passed: false,
-                    fail_action: spec.fail_action,
-                    log: log.into(),
-                    duration_ms: 0,
-                });
-                self.queue.push_back(Input::GuardrailEnded { failed: Some(feedback) });
+                run.output(format!("sh: {err}").as_bytes());
+                self.finish_guardrail(run, None, started_ms);
             }
         }
+    }
+
+    pub(super) fn finish_guardrail(&mut self, run: GuardrailRun, exit: Option<Exit>, now_ms: u64) {
+        let (specs, limits) = (&self.spec.guardrails, self.spec.guardrail_output);
+        let (event, failed) = run.finish(exit, specs, limits, now_ms);
+        self.recorder.record(&event);
+        self.queue.push_back(Input::GuardrailEnded { failed });
     }
 }

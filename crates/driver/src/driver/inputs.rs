@@ -41,8 +41,8 @@ impl<W: World> Driver<'_, W> {
                 }
                 self.flush();
             }
-            ActiveTask::Guardrail(task) if task.child == child => {
-                task.output(bytes);
+            ActiveTask::Guardrail(own, run) if *own == child => {
+                run.output(bytes);
                 if let Err(err) = self.world.append_log(bytes) {
                     self.fail("a guardrail's log", &err);
                 }
@@ -65,8 +65,7 @@ impl<W: World> Driver<'_, W> {
                 // Reported when the agent has ended.
                 return;
             }
-            let message = format!("the agent's raw output is not kept any more: {err}").into();
-            self.recorder.record(&Event::Warning { message });
+            self.recorder.warn(format!("the agent's raw output is not kept any more: {err}"));
         }
     }
 
@@ -90,13 +89,9 @@ impl<W: World> Driver<'_, W> {
                 self.finish_filter();
                 self.agent_ended(*task, ended, now);
             }
-            ActiveTask::Guardrail(task) if task.child == child => {
+            ActiveTask::Guardrail(own, run) if own == child => {
                 self.record_leftovers(ended.leftovers, false);
-                let guardrail = &self.spec.guardrails[task.index];
-                let limits = self.spec.guardrail_output;
-                let (event, failed) = task.finish(ended.exit, guardrail, limits, now.mono_ms);
-                self.recorder.record(&event);
-                self.queue.push_back(Input::GuardrailEnded { failed });
+                self.finish_guardrail(run, ended.exit, now.mono_ms);
             }
             ActiveTask::Scm(run) if run.child == child => {
                 self.record_leftovers(ended.leftovers, false);
@@ -157,7 +152,7 @@ impl<W: World> Driver<'_, W> {
         match &self.task {
             ActiveTask::None | ActiveTask::ScmRetry(..) => None,
             ActiveTask::Agent(task) => Some(task.child),
-            ActiveTask::Guardrail(task) => Some(task.child),
+            ActiveTask::Guardrail(child, _) => Some(*child),
             ActiveTask::Scm(run) => Some(run.child),
             ActiveTask::CommitGuard(run) => Some(run.child),
             ActiveTask::StallCheck(look) => Some(look.child),

@@ -33,7 +33,7 @@ impl<W: World> Driver<'_, W> {
                     self.queue.push_back(Input::InternalError { message });
                 }
                 Problem::Warning(message) | Problem::Failure(message) => {
-                    self.recorder.record(&Event::Warning { message: message.into() });
+                    self.recorder.warn(message);
                 }
             }
         }
@@ -65,7 +65,7 @@ impl<W: World> Driver<'_, W> {
             Ok(restored) => {
                 self.raw_log_failed &= restored.is_empty();
                 for message in restored {
-                    self.recorder.record(&Event::Warning { message: message.into() });
+                    self.recorder.warn(message);
                 }
             }
             Err(err) => self.fail("the journal", &err),

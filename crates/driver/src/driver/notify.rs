@@ -67,8 +67,7 @@ impl<W: World> Driver<'_, W> {
     }
 
     fn warn_notify_failed(&mut self, how: &str, of_end: bool) {
-        let message = format!("notify.command failed: {how}").into();
-        self.recorder.record(&Event::Warning { message });
+        self.recorder.warn(format!("notify.command failed: {how}"));
         if of_end {
             self.recorder.record(&Event::Notified { ok: false });
         }

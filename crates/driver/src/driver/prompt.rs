@@ -27,11 +27,12 @@ impl<W: World> Driver<'_, W> {
             PromptSource::FileOrDefault { path, otherwise } => match self.read_prompt(path) {
                 Ok(prompt) => Cow::Owned(prompt),
                 Err(message) => {
-                    self.warn_once(format!("{message}; ralph's own prompt is sent instead"));
+                    self.recorder
+                        .warn_once(format!("{message}; ralph's own prompt is sent instead"));
                     Cow::Borrowed(otherwise.as_str())
                 }
             },
-            PromptSource::BuiltIn { text, .. } => Cow::Borrowed(*text),
+            PromptSource::BuiltIn { text, .. } => Cow::Borrowed(text.as_ref()),
         };
         let (iteration, max) = (self.machine.iteration(), self.machine.max_iterations());
         let base = match &spec.variables {
@@ -39,7 +40,7 @@ impl<W: World> Driver<'_, W> {
             Some(variables) => {
                 let (filled, unknown) = variables.expand(&base, iteration, max);
                 if let Some(message) = Variables::missing_values_warning(&unknown) {
-                    self.warn_once(message);
+                    self.recorder.warn_once(message);
                 }
                 filled.into()
             }
@@ -66,14 +67,8 @@ impl<W: World> Driver<'_, W> {
             return Err(format!("the prompt file is empty: {}", path.display()));
         }
         String::from_utf8(bytes).or_else(|err| {
-            self.warn_once(not_utf8_message(path));
+            self.recorder.warn_once(not_utf8_message(path));
             Ok(String::from_utf8_lossy(err.as_bytes()).into_owned())
         })
-    }
-
-    pub(super) fn warn_once(&mut self, message: String) {
-        if self.warnings_given.insert(message.clone()) {
-            self.recorder.record(&Event::Warning { message: message.into() });
-        }
     }
 }

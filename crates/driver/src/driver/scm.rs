@@ -229,13 +229,12 @@ impl<W: World> Driver<'_, W> {
     }
 
     fn warn_stale_lock(&mut self, lock: &Path, left_ms: u64) {
-        let message = format!(
+        self.recorder.warn(format!(
             "{} is in the way, and nobody is seen who uses it; \
              it is removed if that is so when it is a minute old, in {}",
             lock.display(),
             text::format_duration(left_ms.next_multiple_of(1_000))
-        );
-        self.recorder.record(&Event::Warning { message: message.into() });
+        ));
         self.flush();
     }
 
@@ -244,11 +243,10 @@ impl<W: World> Driver<'_, W> {
         if self.world.remove(lock).is_err() {
             return false;
         }
-        let message = format!(
+        self.recorder.warn(format!(
             "removed {}, which a git had left behind that is gone: nobody has it open, and no git is at work there",
             lock.display()
-        );
-        self.recorder.record(&Event::Warning { message: message.into() });
+        ));
         true
     }
 
@@ -297,7 +295,7 @@ impl<W: World> Driver<'_, W> {
             && self.spec.scm.as_ref().is_some_and(ScmSpec::is_git)
             && let Some(no_branch) = self.world.no_branch()
         {
-            self.warn_once(no_branch.advice());
+            self.recorder.warn_once(no_branch.advice());
         }
         self.queue.push_back(Input::ScmTaskEnded { ok, feedback });
     }

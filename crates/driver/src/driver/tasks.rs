@@ -4,7 +4,6 @@ use super::Driver;
 use crate::task_gate::TaskGate;
 use crate::world::World;
 use ralph_engine::machine::{GateVerdict, Input};
-use ralph_events::event::Event;
 use ralph_tasks::ledger::LedgerReview;
 use ralph_tasks::verdict::{
     TaskVerdict, briefing, final_verdict, initial_verdict, unfinished_verdict,
@@ -17,7 +16,9 @@ impl<W: World> Driver<'_, W> {
             (briefing(review, gate.name()), gate.doubts_message(review))
         });
         let (feedback, doubts) = told.unzip();
-        self.warn(doubts.flatten());
+        if let Some(message) = doubts.flatten() {
+            self.recorder.warn(message);
+        }
         self.queue.push_back(Input::Briefed { feedback: feedback.unwrap_or_default() });
     }
 
@@ -36,7 +37,9 @@ impl<W: World> Driver<'_, W> {
             (final_verdict(review, claimed, checks_passed, gate.name()), None)
         });
         let (verdict, doubts) = judged.unzip();
-        self.warn(doubts.flatten());
+        if let Some(message) = doubts.flatten() {
+            self.recorder.warn(message);
+        }
         self.queue.push_back(match verdict {
             Some(verdict) => Input::GatesChecked(gate_verdict(verdict)),
             // Without a gate, nothing may pass.
@@ -48,13 +51,7 @@ impl<W: World> Driver<'_, W> {
         if let Some(gate) = &mut self.gate
             && let Some(message) = gate.finish(self.world)
         {
-            self.warn(Some(message));
-        }
-    }
-
-    fn warn(&mut self, message: Option<String>) {
-        if let Some(message) = message {
-            self.recorder.record(&Event::Warning { message: message.into() });
+            self.recorder.warn(message);
         }
     }
 
@@ -69,7 +66,7 @@ impl<W: World> Driver<'_, W> {
             self.recorder.record(&gate.progress());
         }
         for message in looked.warnings {
-            self.recorder.record(&Event::Warning { message: message.into() });
+            self.recorder.warn(message);
         }
         Some(judge(gate, &looked.review))
     }

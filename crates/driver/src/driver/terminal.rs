@@ -35,10 +35,11 @@ impl<W: World> Driver<'_, W> {
             (spec.agent.reader(false), CompletionDetector::new(&spec.completion));
         let pattern = screen_text::completion_regex(&spec.completion);
         let screen = PtyScreen::new(size, prompt, pattern);
-        let task =
-            AgentProcess::new(child, purpose, started_ms, reader, detector, AgentFiles::default());
-        let task = task.with_final_completion(spec.completion_is_final);
-        self.task = ActiveTask::Agent(Box::new(task.with_screen(screen)));
+        let files = AgentFiles::default();
+        let mut task = AgentProcess::new(child, purpose, started_ms, reader, detector, files);
+        task.completion_is_final = spec.completion_is_final;
+        task.screen = Some(screen);
+        self.task = ActiveTask::Agent(Box::new(task));
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use super::super::rules::RetryScope;
 use super::state::StopMode;
-use super::{Action, FinalChecks, JobEnd, LoopMachine, Now, Phase, StopSignal};
+use super::{Action, FinalChecks, JobEnd, LoopMachine, Now, Phase, Step, StopSignal};
 use ralph_events::attempt;
 use ralph_events::event::{Class, EndCause, Event, Outcome, WaitReason};
 use ralph_events::exit_code;
@@ -22,11 +22,11 @@ impl RunEnding {
 }
 
 impl LoopMachine {
-    pub(super) fn request_pause(&mut self, now: Now, out: &mut Vec<Action>) {
+    pub(super) fn request_pause(&mut self, step: &mut Step) {
         if !self.is_finished() && !std::mem::replace(&mut self.steering.pause, true) {
-            self.emit(now, Event::PauseRequested, out);
+            self.emit(step, Event::PauseRequested);
             if let Phase::Waiting { reason, .. } = self.phase {
-                self.enter_pause(now, self.is_retry_wait(reason), out);
+                self.enter_pause(step, self.is_retry_wait(reason));
             }
         }
     }
@@ -37,34 +37,34 @@ impl LoopMachine {
             || !matches!(self.rules.retry.scope, RetryScope::NextIteration { .. })
     }
 
-    pub(super) fn enter_pause(&mut self, now: Now, retry: bool, out: &mut Vec<Action>) {
-        self.phase = Phase::Paused { since: now.mono_ms, retry };
-        self.emit(now, Event::Paused, out);
-        out.push(Action::Save);
+    pub(super) fn enter_pause(&mut self, step: &mut Step, retry: bool) {
+        self.phase = Phase::Paused { since: step.now.mono_ms, retry };
+        self.emit(step, Event::Paused);
+        step.push(Action::Save);
     }
 
-    pub(super) fn resume(&mut self, now: Now, out: &mut Vec<Action>) {
+    pub(super) fn resume(&mut self, step: &mut Step) {
         self.steering.signals = 0;
         let max_iterations = self.rules.max_iterations;
-        self.emit(now, Event::Resumed { max_iterations }, out);
+        self.emit(step, Event::Resumed { max_iterations });
         if let Phase::Paused { since, retry } = self.phase {
-            self.exclude_pause(now, since);
-            if retry { self.retry(now, out) } else { self.next_iteration(now, out) }
+            self.exclude_pause(step.now, since);
+            if retry { self.retry(step) } else { self.next_iteration(step) }
         }
     }
 
     /// The first signal lets the job finish, the second ends it, the third kills it.
-    pub(super) fn on_signal(&mut self, now: Now, signal: StopSignal, out: &mut Vec<Action>) {
+    pub(super) fn on_signal(&mut self, step: &mut Step, signal: StopSignal) {
         let earlier = self.steering.signals;
         self.steering.signals = earlier.saturating_add(1);
         if signal == StopSignal::Terminate && self.rules.term_pauses && earlier == 0 {
-            return self.request_pause(now, out);
+            return self.request_pause(step);
         }
         if earlier >= 2 && matches!(self.phase, Phase::Running { .. }) {
-            out.push(Action::KillJob);
+            step.push(Action::KillJob);
         }
         let at_once = signal.is_immediate() || earlier >= 1;
-        self.request_stop(now, signal.name(), at_once, out);
+        self.request_stop(step, signal.name(), at_once);
     }
 
     /// Since the start or the end of the last pause.
@@ -79,22 +79,16 @@ impl LoopMachine {
         self.iteration.started = self.iteration.started.saturating_add(paused_ms);
     }
 
-    pub(super) fn request_stop(
-        &mut self,
-        now: Now,
-        signal: &'static str,
-        at_once: bool,
-        out: &mut Vec<Action>,
-    ) {
+    pub(super) fn request_stop(&mut self, step: &mut Step, signal: &'static str, at_once: bool) {
         if self.is_finished() {
             return;
         }
-        self.emit(now, Event::StopRequested { signal: signal.into(), now: at_once }, out);
+        self.emit(step, Event::StopRequested { signal: signal.into(), now: at_once });
         if matches!(self.steering.stop, None | Some(StopMode::Graceful)) {
             self.steering.stop = Some(if at_once { StopMode::Now } else { StopMode::Graceful });
         }
-        self.apply_stop(out);
-        self.stop_if_idle(now, out);
+        self.apply_stop(step);
+        self.stop_if_idle(step);
     }
 
     /// The run has to end without waiting for the running job.
@@ -102,42 +96,54 @@ impl LoopMachine {
         matches!(self.steering.stop, Some(StopMode::Now | StopMode::InternalError(_)))
     }
 
-    pub(super) fn apply_stop(&mut self, out: &mut Vec<Action>) {
+    pub(super) fn apply_stop(&mut self, step: &mut Step) {
         let cause = match self.steering.stop {
             None | Some(StopMode::Graceful) => return,
             Some(StopMode::Now) => EndCause::Interrupt,
             Some(StopMode::InternalError(_)) => EndCause::InternalError,
         };
-        self.end_job(JobEnd::CutOff(cause), out);
+        self.end_job(step, JobEnd::CutOff(cause));
     }
 
-    pub(super) fn stop_if_idle(&mut self, now: Now, out: &mut Vec<Action>) {
+    pub(super) fn stop_if_idle(&mut self, step: &mut Step) {
         if let Phase::Paused { since, .. } = self.phase {
-            self.exclude_pause(now, since);
+            self.exclude_pause(step.now, since);
         }
         if matches!(self.phase, Phase::Waiting { .. } | Phase::Paused { .. } | Phase::New) {
             // The retry never happened.
             self.iteration.class = Class::Interrupted;
-            self.finish_stopped(now, out);
+            self.finish_stopped(step);
         }
     }
 
-    pub(super) fn finish_stopped(&mut self, now: Now, out: &mut Vec<Action>) {
+    /// Ends the run if a stop was requested, or if its budget is used up. Returns whether it did.
+    pub(super) fn finish_if_due(&mut self, step: &mut Step, check_budget: bool) -> bool {
+        if self.steering.stop.is_some() {
+            self.finish_stopped(step);
+            return true;
+        }
+        let used_up = self.run_budget_exceeded(step.now).filter(|_| check_budget);
+        if let Some(used_up) = &used_up {
+            self.finish_by_budget(step, used_up);
+        }
+        used_up.is_some()
+    }
+
+    pub(super) fn finish_stopped(&mut self, step: &mut Step) {
         match self.steering.stop.take() {
             Some(StopMode::InternalError(message)) => {
-                self.finish(now, Outcome::InternalError, exit_code::USAGE, message, out)
+                self.finish(step, Outcome::InternalError, exit_code::USAGE, message)
             }
             _ => self.finish(
-                now,
+                step,
                 Outcome::Interrupted,
                 exit_code::INTERRUPTED,
                 "interrupted".to_owned(),
-                out,
             ),
         }
     }
 
-    pub(super) fn finish_by_budget(&mut self, now: Now, used_up: &str, out: &mut Vec<Action>) {
+    pub(super) fn finish_by_budget(&mut self, step: &mut Step, used_up: &str) {
         let ending = RunEnding {
             used_up: Some(used_up.to_owned()),
             ..RunEnding::new(
@@ -146,32 +152,31 @@ impl LoopMachine {
                 attempt::budget_exceeded_message(used_up),
             )
         };
-        self.finish_with(now, ending, out);
+        self.finish_with(step, ending);
     }
 
     /// Ends the run after too many failures in a row.
-    pub(super) fn give_up(&mut self, now: Now, failure: String, out: &mut Vec<Action>) {
+    pub(super) fn give_up(&mut self, step: &mut Step, failure: String) {
         let message = attempt::retries_exhausted_message(self.retries.failures, &failure);
         let exit_code = self.rules.retry.exit_code;
         let ending = RunEnding {
             last_failure: Some(failure),
             ..RunEnding::new(Outcome::AgentFailed, exit_code, message)
         };
-        self.finish_with(now, ending, out);
+        self.finish_with(step, ending);
     }
 
     pub(super) fn finish(
         &mut self,
-        now: Now,
+        step: &mut Step,
         outcome: Outcome,
         exit_code: u8,
         message: String,
-        out: &mut Vec<Action>,
     ) {
-        self.finish_with(now, RunEnding::new(outcome, exit_code, message), out);
+        self.finish_with(step, RunEnding::new(outcome, exit_code, message));
     }
 
-    fn finish_with(&mut self, now: Now, ending: RunEnding, out: &mut Vec<Action>) {
+    fn finish_with(&mut self, step: &mut Step, ending: RunEnding) {
         if self.is_finished() {
             return;
         }
@@ -184,14 +189,14 @@ impl LoopMachine {
         let failed = std::mem::take(&mut self.iteration.checks.failed);
         if !failed.is_empty() {
             self.iteration.checks.passed = Some(false);
-            self.set_feedback(now, failed, out);
+            self.set_feedback(step, failed);
         }
         // Only a completing iteration is still open and fully checked here. Its end and the run's are written
         // together: one alone would be ambiguous.
         let cut_off = self.iteration.is_open && !complete;
-        self.end_iteration(now, !complete, out);
+        self.end_iteration(step, !complete);
         self.phase = Phase::Finished(outcome);
-        out.push(Action::RunFinalChecks(FinalChecks {
+        step.push(Action::RunFinalChecks(FinalChecks {
             uncommitted: complete,
             required_outputs: exit_code == exit_code::SUCCESS,
             missing_signal: outcome == Outcome::LimitReached,
@@ -202,7 +207,7 @@ impl LoopMachine {
             message: message.into(),
             iterations: self.iteration.number,
             cut_off,
-            duration_ms: self.clock.active_ms(now.mono_ms),
+            duration_ms: self.clock.active_ms(step.now.mono_ms),
             usage: self.totals.spending.reported(),
             tools: self.totals.tools,
             tool_errors: self.totals.tool_errors,
@@ -213,17 +218,17 @@ impl LoopMachine {
             last_failure: last_failure.map(Into::into),
             used_up: used_up.map(Into::into),
         };
-        self.emit(now, event, out);
-        out.push(Action::Save);
-        out.push(Action::Finish { outcome, exit_code });
+        self.emit(step, event);
+        step.push(Action::Save);
+        step.push(Action::Finish { outcome, exit_code });
     }
 
     /// The exit code must not claim an outcome that the journal lacks.
-    pub(super) fn on_end_not_recorded(&mut self, now: Now, message: String, out: &mut Vec<Action>) {
+    pub(super) fn on_end_not_recorded(&mut self, step: &mut Step, message: String) {
         if matches!(self.phase, Phase::Finished(outcome) if outcome != Outcome::InternalError) {
             self.phase = Phase::Finished(Outcome::InternalError);
-            self.emit(now, Event::Warning { message: message.into() }, out);
-            out.push(Action::Finish {
+            self.emit(step, Event::Warning { message: message.into() });
+            step.push(Action::Finish {
                 outcome: Outcome::InternalError,
                 exit_code: exit_code::USAGE,
             });

@@ -1,6 +1,6 @@
 //! The one child process that runs at a time.
 
-use super::{Action, LoopMachine, Now, Phase};
+use super::{Action, LoopMachine, Now, Phase, Step};
 use ralph_events::event::{EndCause, Purpose};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -73,9 +73,9 @@ pub(super) enum JobEnd {
 }
 
 impl LoopMachine {
-    pub(super) fn start_job(&mut self, now: Now, job: Job, out: &mut Vec<Action>) {
-        self.phase = Phase::Running { job, started: now.mono_ms, ending: None };
-        out.push(match job {
+    pub(super) fn start_job(&mut self, step: &mut Step, job: Job) {
+        self.phase = Phase::Running { job, started: step.now.mono_ms, ending: None };
+        step.push(match job {
             Job::Agent(agent) => Action::StartAgent(agent.purpose),
             Job::Guardrail(index) => Action::RunGuardrail(index),
             Job::ScmStatus => Action::CheckScmStatus,
@@ -86,11 +86,11 @@ impl LoopMachine {
     }
 
     /// Ends the running job once. The input with its result still follows.
-    pub(super) fn end_job(&mut self, end: JobEnd, out: &mut Vec<Action>) {
+    pub(super) fn end_job(&mut self, step: &mut Step, end: JobEnd) {
         let Phase::Running { job, ending: ending @ None, .. } = &mut self.phase else { return };
         *ending = Some(end);
         let timed_out = end == JobEnd::TimedOut;
-        out.push(match (*job, end) {
+        step.push(match (*job, end) {
             (Job::Agent(_), JobEnd::CutOff(cause)) => Action::EndAgent(cause),
             (Job::Agent(_), JobEnd::TimedOut) => Action::EndAgent(EndCause::IterationTimeout),
             (Job::Guardrail(_), _) => Action::EndGuardrail { timed_out },

@@ -13,6 +13,7 @@ use crate::rules::{Budget, RateLimit, Retry, RetryScope, ScmTaskKind};
 use crate::stall::StallRule;
 use ralph_events::event::{EndCause, FailAction, Failure, FailureKind, Purpose, Usage};
 use ralph_events::exit_code;
+use ralph_events::run_state::ResumePoint;
 
 fn rules() -> Rules {
     Rules {

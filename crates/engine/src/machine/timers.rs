@@ -1,6 +1,6 @@
 //! Timers and budgets.
 
-use super::{Action, AgentRun, Job, JobEnd, LoopMachine, Now, Phase};
+use super::{Action, AgentRun, Job, JobEnd, LoopMachine, Now, Phase, Step};
 use ralph_events::event::{EndCause, Event, Purpose};
 
 /// How often a wait is compared with the wall clock, which advances while the computer sleeps.
@@ -90,53 +90,53 @@ impl LoopMachine {
         ]
     }
 
-    pub(super) fn on_timer(&mut self, now: Now, out: &mut Vec<Action>) {
-        let Some(timer) = self.timers().find(|timer| timer.at <= now.mono_ms) else { return };
+    pub(super) fn on_timer(&mut self, step: &mut Step) {
+        let Some(timer) = self.timers().find(|timer| timer.at <= step.now.mono_ms) else { return };
         match timer.due {
             Due::CheckDone => {
                 if let Some(agent) = self.agent_mut() {
                     agent.check_done_at = None;
                 }
-                out.push(Action::CheckDone);
+                step.push(Action::CheckDone);
             }
-            Due::End(end) => self.end_job(end, out),
-            Due::WarnSilent => self.warn_silent(now, out),
-            Due::CheckBudgets => self.check_budgets(now, out),
-            Due::EndWait => self.end_wait(now, out),
+            Due::End(end) => self.end_job(step, end),
+            Due::WarnSilent => self.warn_silent(step),
+            Due::CheckBudgets => self.check_budgets(step),
+            Due::EndWait => self.end_wait(step),
             Due::FinishByBudget => {
-                if let Some(used_up) = self.run_budget_exceeded(now) {
-                    self.finish_by_budget(now, &used_up, out);
+                if let Some(used_up) = self.run_budget_exceeded(step.now) {
+                    self.finish_by_budget(step, &used_up);
                 }
             }
         }
     }
 
-    fn warn_silent(&mut self, now: Now, out: &mut Vec<Action>) {
+    fn warn_silent(&mut self, step: &mut Step) {
         let Some(agent) = self.agent() else { return };
-        let silent_ms = now.mono_ms.saturating_sub(agent.last_output);
+        let silent_ms = step.now.mono_ms.saturating_sub(agent.last_output);
         self.totals.silence_warned = true;
         let limit_ms = self.rules.silent_model_ms.unwrap_or(silent_ms);
-        self.emit(now, Event::ModelSilent { silent_ms, limit_ms }, out);
+        self.emit(step, Event::ModelSilent { silent_ms, limit_ms });
     }
 
-    fn end_wait(&mut self, now: Now, out: &mut Vec<Action>) {
+    fn end_wait(&mut self, step: &mut Step) {
         let Phase::Waiting { reason, until_mono, until_wall, latest_mono } = &mut self.phase else {
             return;
         };
         // A wall clock that was set back must not prolong the wait.
-        if let Some(remaining) = until_wall.map(|until| until.saturating_sub(now.wall_ms))
+        if let Some(remaining) = until_wall.map(|until| until.saturating_sub(step.now.wall_ms))
             && remaining > 0
-            && now.mono_ms < *latest_mono
+            && step.now.mono_ms < *latest_mono
         {
             let next = remaining.unsigned_abs().min(WALL_CLOCK_CHECK_MS);
-            *until_mono = now.mono_ms.saturating_add(next).min(*latest_mono);
+            *until_mono = step.now.mono_ms.saturating_add(next).min(*latest_mono);
             return;
         }
         let reason = *reason;
         if self.is_retry_wait(reason) {
-            self.retry(now, out);
+            self.retry(step);
         } else {
-            self.next_iteration(now, out);
+            self.next_iteration(step);
         }
     }
 
@@ -182,19 +182,20 @@ impl LoopMachine {
         self.rules.silent_model_ms.filter(|_| waits_for_model)
     }
 
-    pub(super) fn check_budgets(&mut self, now: Now, out: &mut Vec<Action>) {
+    pub(super) fn check_budgets(&mut self, step: &mut Step) {
         let Phase::Running { job: Job::Agent(agent), started, .. } = self.phase else { return };
         if agent.has_answered() {
-            return self.check_time_after_result(now, &agent, started, out);
+            return self.check_time_after_result(step, &agent, started);
         }
-        let worked = self.iteration.worked_ms.saturating_add(now.mono_ms.saturating_sub(started));
-        if self.run_budget_exceeded(now).is_some() {
+        let worked =
+            self.iteration.worked_ms.saturating_add(step.now.mono_ms.saturating_sub(started));
+        if self.run_budget_exceeded(step.now).is_some() {
             if let Some(agent) = self.agent_mut() {
                 agent.budget_ended = true;
             }
-            self.end_job(JobEnd::CutOff(EndCause::Budget), out);
+            self.end_job(step, JobEnd::CutOff(EndCause::Budget));
         } else if self.iteration_budget_exceeded(worked) {
-            self.end_job(JobEnd::CutOff(EndCause::IterationBudget), out);
+            self.end_job(step, JobEnd::CutOff(EndCause::IterationBudget));
         }
     }
 
@@ -210,16 +211,10 @@ impl LoopMachine {
     }
 
     /// After the result, ending an agent for its cost would only lose the answer. Time still counts.
-    fn check_time_after_result(
-        &mut self,
-        now: Now,
-        agent: &AgentRun,
-        started: u64,
-        out: &mut Vec<Action>,
-    ) {
-        let over = self.iteration_deadline(started).is_some_and(|at| now.mono_ms >= at);
-        if over || self.is_time_up(now) {
-            self.end_job(JobEnd::CutOff(agent.result_end_cause()), out);
+    fn check_time_after_result(&mut self, step: &mut Step, agent: &AgentRun, started: u64) {
+        let over = self.iteration_deadline(started).is_some_and(|at| step.now.mono_ms >= at);
+        if over || self.is_time_up(step.now) {
+            self.end_job(step, JobEnd::CutOff(agent.result_end_cause()));
         }
     }
 

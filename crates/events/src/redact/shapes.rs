@@ -5,50 +5,17 @@ use std::ops::Range;
 
 use super::{REDACTED, looks_secret};
 
-/// Token prefixes, and the minimum length of the rest.
-const TOKEN_PREFIXES: &[(&str, usize)] = &[
-    ("AGE-SECRET-KEY-", 16),
-    ("AIza", 30),
-    ("AKIA", 16),
-    ("ASIA", 16),
-    ("ATATT", 16),
-    ("PMAK-", 16),
-    ("dapi", 32),
-    ("dckr_pat_", 16),
-    ("dop_v1_", 16),
-    ("gho_", 16),
-    ("ghp_", 16),
-    ("ghr_", 16),
-    ("ghs_", 16),
-    ("ghu_", 16),
-    ("github_pat_", 16),
-    ("gldt-", 16),
-    ("glpat-", 16),
-    ("glrt-", 16),
-    ("glsa_", 16),
-    ("gsk_", 20),
-    ("hf_", 24),
-    ("lin_api_", 16),
-    ("npm_", 24),
-    ("pypi-Ag", 16),
-    ("r8_", 20),
-    ("rk_live_", 16),
-    ("rubygems_", 16),
-    ("shpat_", 16),
-    ("sk_live_", 16),
-    ("sk_test_", 16),
-    ("tskey-", 16),
-    ("whsec_", 16),
-    ("xai-", 20),
-    ("xapp-", 8),
-    ("xoxa-", 8),
-    ("xoxb-", 8),
-    ("xoxc-", 8),
-    ("xoxd-", 8),
-    ("xoxe-", 8),
-    ("xoxp-", 8),
-    ("xoxr-", 8),
-    ("xoxs-", 8),
+/// Token prefixes, by the minimum length of the rest.
+const TOKEN_PREFIXES: &[(usize, &[&str])] = &[
+    (8, &["xapp-", "xoxa-", "xoxb-", "xoxc-", "xoxd-", "xoxe-", "xoxp-", "xoxr-", "xoxs-"]),
+    (16, &["AKIA", "ASIA", "ATATT", "PMAK-", "dckr_pat_", "dop_v1_", "gho_", "ghp_", "ghr_"]),
+    (16, &["ghs_", "ghu_", "github_pat_", "gldt-", "glpat-", "glrt-", "glsa_", "lin_api_"]),
+    (16, &["pypi-Ag", "rk_live_", "rubygems_", "shpat_", "sk_live_", "sk_test_", "tskey-"]),
+    (16, &["AGE-SECRET-KEY-", "whsec_"]),
+    (20, &["gsk_", "r8_", "xai-"]),
+    (24, &["hf_", "npm_"]),
+    (30, &["AIza"]),
+    (32, &["dapi"]),
 ];
 
 /// Keys of secrets in connection strings and queries.
@@ -357,16 +324,17 @@ fn tokens(text: &str, found: &mut Vec<Range<usize>>) {
 }
 
 fn is_token(word: &str) -> bool {
-    let of = |(prefix, least): &(&str, usize)| {
-        let rest = word.strip_prefix(prefix)?;
+    let is_token_of = |prefix: &str, least: usize| {
+        let Some(rest) = word.strip_prefix(prefix) else { return false };
         let alphanumeric = rest.bytes().filter(u8::is_ascii_alphanumeric).count();
         // npm, Amazon and others use one word, unlike `npm_config_…`.
         let is_one_word = alphanumeric == rest.len();
         let needs_one_word =
-            ["npm_", "hf_", "AKIA", "ASIA", "dapi", "gsk_", "r8_", "xai-"].contains(prefix);
-        Some(alphanumeric >= *least && (is_one_word || !needs_one_word))
+            ["npm_", "hf_", "AKIA", "ASIA", "dapi", "gsk_", "r8_", "xai-"].contains(&prefix);
+        alphanumeric >= least && (is_one_word || !needs_one_word)
     };
-    TOKEN_PREFIXES.iter().filter_map(of).any(|is_token| is_token)
+    let mut groups = TOKEN_PREFIXES.iter();
+    groups.any(|(least, prefixes)| prefixes.iter().any(|prefix| is_token_of(prefix, *least)))
 }
 
 /// Keys of OpenAI, Anthropic and others, but not names of several words: `sk-learn-environment`.

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::event::{StallReason, Stream};
+use crate::event::{Leftover, StallReason, Stream};
 use crate::text;
 
 /// Different entries that a list keeps; further ones are only counted.
@@ -30,6 +30,15 @@ pub struct Notices {
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Warning {
     Message {
+        message: String,
+    },
+    /// What a killed run had left running was ended.
+    Recovered {
+        run: String,
+        processes: Vec<Leftover>,
+    },
+    /// What the agent of a killed run had planted was moved aside.
+    Planted {
         message: String,
     },
     /// The loop makes no progress.
@@ -84,8 +93,8 @@ impl<T: PartialEq> Listed<T> {
 }
 
 impl Notices {
-    pub(super) fn warn(&mut self, message: &str, before_work: bool) {
-        self.warnings.push(Warning::Message { message: message.to_owned() });
+    pub(super) fn warn(&mut self, warning: Warning, before_work: bool) {
+        self.warnings.push(warning);
         if before_work {
             self.early_warnings = self.warnings.first.len();
         }

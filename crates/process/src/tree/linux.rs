@@ -21,6 +21,10 @@ pub(crate) struct Process {
 }
 
 impl Process {
+    fn pid(&self) -> i32 {
+        self.identity.pid.as_raw_pid()
+    }
+
     pub(crate) fn read(pid: Pid) -> Option<Process> {
         let stat = std::fs::read(format!("/proc/{}/stat", pid.as_raw_pid())).ok()?;
         Process::parse(pid, &stat)
@@ -92,18 +96,15 @@ impl ProcessTable {
     }
 
     fn parents(&self) -> HashMap<i32, i32> {
-        self.alive
-            .iter()
-            .map(|process| (process.identity.pid.as_raw_pid(), process.parent))
-            .collect()
+        self.alive.iter().map(|process| (process.pid(), process.parent)).collect()
     }
 
     /// Whether it descends from init but not from us. With a subreaper no descendant of ours does:
     /// its session number was reused. A broken chain proves nothing, because the table changes
     /// while it is read.
     fn is_unrelated(&self, process: &Process, parents: &HashMap<i32, i32>) -> bool {
-        ancestry(process.identity.pid.as_raw_pid(), parents)
-            .take_while(|&pid| pid != self.me.identity.pid.as_raw_pid())
+        ancestry(process.pid(), parents)
+            .take_while(|&pid| pid != self.me.pid())
             .any(|pid| parents.get(&pid) == Some(&0))
     }
 
@@ -123,7 +124,7 @@ impl ProcessTable {
         }
         for process in &self.alive {
             let identity = process.identity;
-            let owner = owners.get(&identity.pid.as_raw_pid());
+            let owner = owners.get(&process.pid());
             match owner {
                 None => {}
                 Some(ProcessOwner::None) => {
@@ -134,7 +135,7 @@ impl ProcessTable {
                 }
             }
             // Our child keeps its pid and group until reaped.
-            let pinned = process.parent == self.me.identity.pid.as_raw_pid();
+            let pinned = process.parent == self.me.pid();
             if owner != Some(&ProcessOwner::Family(index)) {
                 others |= pinned;
                 continue;
@@ -187,9 +188,8 @@ impl ProcessTable {
         self.propagate_owner(&candidates, &mut owners, &mut sessions);
         if families.len() == 1 {
             for process in &candidates {
-                let pid = process.identity.pid.as_raw_pid();
-                if process.parent == self.me.identity.pid.as_raw_pid() && !owners.contains_key(&pid)
-                {
+                let pid = process.pid();
+                if process.parent == self.me.pid() && !owners.contains_key(&pid) {
                     owners.insert(pid, ProcessOwner::Family(0));
                     sessions.entry(process.session).or_insert(ProcessOwner::Family(0));
                 }
@@ -210,7 +210,7 @@ impl ProcessTable {
         while changed {
             changed = false;
             for process in candidates {
-                let pid = process.identity.pid.as_raw_pid();
+                let pid = process.pid();
                 if owners.contains_key(&pid) {
                     continue;
                 }
@@ -297,12 +297,12 @@ pub(crate) fn find_by_env(name: &str, value: &str) -> Vec<Member> {
     let mark = format!("{name}={value}");
     let user = rustix::process::geteuid().as_raw();
     let parents = snapshot.parents();
-    let above_us: Vec<i32> = ancestry(snapshot.me.identity.pid.as_raw_pid(), &parents).collect();
+    let above_us: Vec<i32> = ancestry(snapshot.me.pid(), &parents).collect();
     let own: Vec<&Process> = snapshot
         .alive
         .iter()
         .filter(|process| {
-            let pid = process.identity.pid.as_raw_pid();
+            let pid = process.pid();
             !process.identity.pid.is_init()
                 && !above_us.contains(&pid)
                 && std::fs::metadata(format!("/proc/{pid}"))
@@ -311,7 +311,7 @@ pub(crate) fn find_by_env(name: &str, value: &str) -> Vec<Member> {
         .collect();
     let carriers: HashSet<i32> = own
         .iter()
-        .map(|process| process.identity.pid.as_raw_pid())
+        .map(|process| process.pid())
         .filter(|pid| {
             std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environment| {
                 environment.split(|&byte| byte == 0).any(|variable| variable == mark.as_bytes())
@@ -320,7 +320,7 @@ pub(crate) fn find_by_env(name: &str, value: &str) -> Vec<Member> {
         .collect();
     own.iter()
         .filter(|process| {
-            ancestry(process.identity.pid.as_raw_pid(), &parents)
+            ancestry(process.pid(), &parents)
                 .take_while(|pid| !above_us.contains(pid))
                 .any(|pid| carriers.contains(&pid))
         })

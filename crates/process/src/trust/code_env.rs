@@ -21,75 +21,23 @@ enum CodeVariableKind {
     Command,
 }
 
-const PATHS: &[&str] = &[
-    "BASH_ENV",
-    "CLASSPATH",
-    "DOCKER_CONFIG",
-    "ENV",
-    "GCONV_PATH",
-    "GEM_HOME",
-    "GEM_PATH",
-    "GIO_EXTRA_MODULES",
-    "GIO_MODULE_DIR",
-    "GIT_CONFIG_GLOBAL",
-    "GIT_CONFIG_SYSTEM",
-    "GIT_EXEC_PATH",
-    "GIT_TEMPLATE_DIR",
-    "GNUPGHOME",
-    "LOCPATH",
-    "NODE_PATH",
-    "OPENSSL_CONF",
-    "OPENSSL_ENGINES",
-    "OPENSSL_MODULES",
-    "PERL5LIB",
-    "PERLLIB",
-    "PYTHONHOME",
-    "PYTHONPATH",
-    "PYTHONSTARTUP",
-    "PYTHONUSERBASE",
-    "RUBYLIB",
-    "SHELL",
-    "XDG_CONFIG_HOME",
-    "ZDOTDIR",
-];
-
-const OPTIONS: &[&str] = &[
-    "JAVA_TOOL_OPTIONS",
-    "JDK_JAVA_OPTIONS",
-    "NODE_OPTIONS",
-    "PERL5OPT",
-    "RUBYOPT",
-    "_JAVA_OPTIONS",
-];
-
-const COMMANDS: &[&str] = &[
-    "EDITOR",
-    "GIT_ASKPASS",
-    "GIT_EDITOR",
-    "GIT_EXTERNAL_DIFF",
-    "GIT_PAGER",
-    "GIT_PROXY_COMMAND",
-    "GIT_SEQUENCE_EDITOR",
-    "GIT_SSH",
-    "GIT_SSH_COMMAND",
-    "LESSCLOSE",
-    "LESSOPEN",
-    "PAGER",
-    "SSH_ASKPASS",
-    "VISUAL",
-];
-
 fn code_variable_kind(name: &OsStr) -> Option<CodeVariableKind> {
-    let name = name.to_str()?;
-    match name {
-        _ if name.starts_with("LD_") || name.starts_with("DYLD_") => {
-            Some(CodeVariableKind::Libraries)
-        }
-        _ if PATHS.contains(&name) => Some(CodeVariableKind::Paths),
-        _ if OPTIONS.contains(&name) => Some(CodeVariableKind::Options),
-        _ if COMMANDS.contains(&name) => Some(CodeVariableKind::Command),
-        _ => None,
-    }
+    Some(match name.to_str()? {
+        name if name.starts_with("LD_") || name.starts_with("DYLD_") => CodeVariableKind::Libraries,
+        "BASH_ENV" | "CLASSPATH" | "DOCKER_CONFIG" | "ENV" | "GCONV_PATH" | "GEM_HOME"
+        | "GEM_PATH" | "GIO_EXTRA_MODULES" | "GIO_MODULE_DIR" | "GIT_CONFIG_GLOBAL"
+        | "GIT_CONFIG_SYSTEM" | "GIT_EXEC_PATH" | "GIT_TEMPLATE_DIR" | "GNUPGHOME" | "LOCPATH"
+        | "NODE_PATH" | "OPENSSL_CONF" | "OPENSSL_ENGINES" | "OPENSSL_MODULES" | "PERL5LIB"
+        | "PERLLIB" | "PYTHONHOME" | "PYTHONPATH" | "PYTHONSTARTUP" | "PYTHONUSERBASE"
+        | "RUBYLIB" | "SHELL" | "XDG_CONFIG_HOME" | "ZDOTDIR" => CodeVariableKind::Paths,
+        "JAVA_TOOL_OPTIONS" | "JDK_JAVA_OPTIONS" | "NODE_OPTIONS" | "PERL5OPT" | "RUBYOPT"
+        | "_JAVA_OPTIONS" => CodeVariableKind::Options,
+        "EDITOR" | "GIT_ASKPASS" | "GIT_EDITOR" | "GIT_EXTERNAL_DIFF" | "GIT_PAGER"
+        | "GIT_PROXY_COMMAND" | "GIT_SSH" | "GIT_SSH_COMMAND" | "LESSCLOSE" | "LESSOPEN"
+        | "PAGER" | "SSH_ASKPASS" | "VISUAL" => CodeVariableKind::Command,
+        "GIT_SEQUENCE_EDITOR" => CodeVariableKind::Command,
+        _ => return None,
+    })
 }
 
 impl AgentWritable {

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
 
 use crate::config::Duration;
-use ralph_engine::rules::Budget;
 
-use crate::commands::resume::ResumeRequest;
+use crate::launch::LaunchAction;
 
 /// Where to work. It may be said before or after the command.
 #[derive(Debug, Args)]
@@ -144,17 +144,20 @@ pub struct LoopArgs {
     /// The agent to run, with its flags, instead of the one in the settings.
     #[arg(last = true, value_name = "COMMAND")]
     pub agent_command: Vec<String>,
-
-    /// Set by `ralph resume` only.
-    #[arg(skip)]
-    pub resume: Option<ResumeRequest>,
-
-    /// Only pending checks remain, so neither agent nor prompt is needed.
-    #[arg(skip)]
-    pub only_checks: bool,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+impl LoopArgs {
+    pub(crate) fn action(&self) -> LaunchAction {
+        match self {
+            LoopArgs { print_prompt: true, .. } => LaunchAction::PrintPrompt,
+            LoopArgs { dry_run: true, .. } => LaunchAction::DryRun,
+            _ => LaunchAction::Start,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum OutputMode {
     /// For people: emoji and colour where the terminal has them.
     #[default]
@@ -166,7 +169,7 @@ pub enum OutputMode {
 }
 
 /// What a run may use up, all its iterations together.
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Args)]
 pub struct BudgetArgs {
     /// Stop when the run has cost this many US dollars.
     #[arg(long, value_name = "USD", value_parser = parse_dollars)]
@@ -182,14 +185,8 @@ pub struct BudgetArgs {
 }
 
 impl BudgetArgs {
-    pub fn budget(&self) -> Budget {
-        Budget {
-            cost_usd: self.max_cost,
-            tokens: self.max_tokens,
-            duration_ms: self
-                .max_time
-                .map(|time| u64::try_from(time.get().as_millis()).unwrap_or(u64::MAX)),
-        }
+    pub fn is_none(&self) -> bool {
+        *self == BudgetArgs::default()
     }
 }
 

@@ -273,7 +273,7 @@ fn dispatch(mut cli: Cli) -> Result<u8, Error> {
         CliCommand::Ls(args) => commands::worker::ls(&args),
         CliCommand::Status(args) => commands::worker::status(&args),
         CliCommand::Pause(args) => commands::worker::pause(&args),
-        CliCommand::Resume(args) => commands::resume::resume(&cli.project, args),
+        CliCommand::Resume(args) => commands::resume::resume(&cli.project, &args),
         CliCommand::Kill(args) => commands::worker::kill(&args),
         CliCommand::Logs(args) => commands::worker::logs(&args),
         CliCommand::Attach(args) => commands::worker::attach(&args),

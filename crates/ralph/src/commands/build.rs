@@ -1,11 +1,10 @@
 //! `ralph build`.
 
-use ralph_driver::run_spec::PromptSource;
 use ralph_events::error::Error;
 use ralph_store::project::Project;
 
-use super::mode::{DEFAULTS, Mode, ModeArgs, select_prompt};
-use crate::launch::Defaults;
+use super::mode::{self, ModeArgs, select_prompt};
+use crate::launch::LoopCommand;
 use crate::recover::recover;
 
 pub const EXAMPLES: &str = "\
@@ -24,9 +23,7 @@ Exit codes:
 pub(super) const BUILD_PROMPT: &str = include_str!("prompts/build.md");
 
 pub fn build(project: &Project, args: ModeArgs) -> Result<u8, Error> {
-    let built_in = PromptSource::BuiltIn { name: "the built-in build prompt", text: BUILD_PROMPT };
     let recovery = recover(project, &args.common)?;
-    let source = select_prompt(project, &args, "build", built_in)?;
-    let defaults = Defaults { command: "build", ..DEFAULTS };
-    Mode { defaults, source, needs_plan: true, needs_signal: false }.run(project, recovery, args)
+    let source = select_prompt(project, &args.prompt, LoopCommand::Build)?;
+    mode::run(project, LoopCommand::Build, args, source, recovery)
 }

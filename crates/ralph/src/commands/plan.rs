@@ -1,11 +1,10 @@
 //! `ralph plan`.
 
-use ralph_driver::run_spec::PromptSource;
 use ralph_events::error::Error;
 use ralph_store::project::Project;
 
-use super::mode::{DEFAULTS, Mode, ModeArgs, select_prompt};
-use crate::launch::Defaults;
+use super::mode::{self, ModeArgs, select_prompt};
+use crate::launch::LoopCommand;
 use crate::recover::recover;
 
 pub const EXAMPLES: &str = "\
@@ -27,9 +26,7 @@ Exit codes:
 pub(super) const PLAN_PROMPT: &str = include_str!("prompts/plan.md");
 
 pub fn plan(project: &Project, args: ModeArgs) -> Result<u8, Error> {
-    let built_in = PromptSource::BuiltIn { name: "the built-in plan prompt", text: PLAN_PROMPT };
     let recovery = recover(project, &args.common)?;
-    let source = select_prompt(project, &args, "plan", built_in)?;
-    let defaults = Defaults { command: "plan", ..DEFAULTS };
-    Mode { defaults, source, needs_plan: false, needs_signal: false }.run(project, recovery, args)
+    let source = select_prompt(project, &args.prompt, LoopCommand::Plan)?;
+    mode::run(project, LoopCommand::Plan, args, source, recovery)
 }

@@ -7,8 +7,8 @@ use clap::Args;
 use ralph_events::error::Error;
 use ralph_store::project::Project;
 
-use super::mode::{DEFAULTS, Mode, ModeArgs};
-use crate::launch::{Defaults, prompt};
+use super::mode::{self, ModeArgs};
+use crate::launch::{LoopCommand, prompt};
 use crate::recover::recover;
 
 pub const EXAMPLES: &str = "\
@@ -38,12 +38,11 @@ pub struct AdHocArgs {
 }
 
 pub fn prompt(project: &Project, args: AdHocArgs) -> Result<u8, Error> {
-    let AdHocArgs { file, mode } = args;
-    let recovery = recover(project, &mode.common)?;
+    let AdHocArgs { file, mode: args } = args;
+    let recovery = recover(project, &args.common)?;
     let source = match &file {
-        Some(path) => prompt::prompt_file(path, &mode.common)?,
-        None => prompt::prompt_source(&mode.prompt, &mode.common)?,
+        Some(path) => prompt::prompt_file(path)?,
+        None => prompt::prompt_source(&args.prompt)?,
     };
-    let defaults = Defaults { command: "prompt", ..DEFAULTS };
-    Mode { defaults, source, needs_plan: false, needs_signal: true }.run(project, recovery, mode)
+    mode::run(project, LoopCommand::Prompt, args, source, recovery)
 }

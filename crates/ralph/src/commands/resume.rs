@@ -1,30 +1,28 @@
 //! `ralph resume`: continues an interrupted run or a worker.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
-use clap::{Args, Parser};
+use clap::Args;
 
-use crate::config;
+use crate::launch::{
+    LaunchAction, LaunchPlan, LaunchSpec, LoopCommand, ResumedRun, start_record_v1,
+};
+use crate::recover::{Recovery, recover_and_notify};
 use crate::workers::store::{StoredState, Workers};
-use ralph_driver::notify_command;
 use ralph_driver::resume;
 use ralph_driver::session;
 use ralph_events::error::Error;
 use ralph_events::event::Outcome;
 use ralph_events::exit_code;
-use ralph_store::home;
 use ralph_store::lock;
 use ralph_store::project::Project;
 use ralph_store::runs::{self, RunDir};
-use ralph_store::start_record::StartRecord;
 
 use super::runs::{find_by_prefix, is_run_id_like, list_runs, no_runs_error};
 use super::worker::{self, NewLimits, WorkerSelection};
-use super::{build, plan, prompt, run, work};
-use crate::cli::args::{BudgetArgs, LoopArgs, OutputMode, ProjectArgs, PromptArgs};
-use crate::cli::{Cli, CliCommand, print};
+use super::{mode, run, work};
+use crate::cli::args::{BudgetArgs, OutputMode, ProjectArgs};
+use crate::cli::print;
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -96,18 +94,9 @@ pub struct ResumeArgs {
     pub dry_run: bool,
 }
 
-#[derive(Debug, Clone)]
-pub struct ResumeRequest {
-    pub run: String,
-    pub state: resume::ResumeState,
-    /// The template variables saved at the start, if any.
-    pub variables: Option<BTreeMap<String, String>>,
-    pub warnings: Vec<String>,
-}
-
-pub fn resume(place: &ProjectArgs, args: ResumeArgs) -> Result<u8, Error> {
+pub fn resume(place: &ProjectArgs, args: &ResumeArgs) -> Result<u8, Error> {
     if args.all {
-        return resume_workers(&WorkerSelection::all(), &args);
+        return resume_workers(&WorkerSelection::all(), args);
     }
     let several = args.runs.len() > 1;
     if several && let Some(run) = args.runs.iter().find(|name| !is_worker(name)) {
@@ -116,18 +105,15 @@ pub fn resume(place: &ProjectArgs, args: ResumeArgs) -> Result<u8, Error> {
             .hint("`ralph ls` lists workers, `ralph runs` lists runs"));
     }
     if several || args.runs.first().is_some_and(|name| is_worker(name)) {
-        return resume_workers(&WorkerSelection { names: args.runs.clone(), all: false }, &args);
+        return resume_workers(&WorkerSelection { names: args.runs.clone(), all: false }, args);
     }
     let project = crate::project_dir::open_project(place)?;
     if let Some(worker) = args.runs.first().and_then(|run| worker_elsewhere(&project, run)) {
-        return resume_workers(&WorkerSelection::single(&worker), &args);
+        return resume_workers(&WorkerSelection::single(&worker), args);
     }
     let has_runs = project.runs_dir().is_dir();
     let project = crate::project_dir::require_project(place, has_runs)?;
-    if !args.dry_run {
-        session::recover(&project, crate::cli::warn)?;
-        notify_command::send_missed(&project, None, crate::cli::warn)?;
-    }
+    let recovery = recover_and_notify(&project, !args.dry_run, || None)?;
     let Some(run) = select_run(&project, args.runs.first().map(String::as_str))? else {
         let names = resumable_workers(&project);
         return match names.first() {
@@ -149,23 +135,21 @@ pub fn resume(place: &ProjectArgs, args: ResumeArgs) -> Result<u8, Error> {
     }
     if run.state.run.info.command == "spawn" {
         return match find_worker(id) {
-            Some(name) => resume_workers(&WorkerSelection::single(&name), &args),
+            Some(name) => resume_workers(&WorkerSelection::single(&name), args),
             None => Err(Error::input(format!("run {id} is that of a worker that is gone"))
                 .hint("ralph spawn starts a new one")),
         };
     }
     run.refuse_lost()?;
-    let record = run.start_record()?;
+    let (mut spec, path) = run.spec(&project)?;
+    run.prepare(&mut spec, &path, &project);
+    spec.set_limits(args.max_iterations, &args.budget);
     let dir = run.dir.clone();
-    restart(&project, run, &record, args).or_else(|err| {
+    restart(&project, run, spec, args, recovery).or_else(|err| {
         // Another process may have completed it while this one waited for the lock.
         let run = ResumableRun::read(dir);
         if run.is_complete() { run.print_nothing_to_do() } else { Err(err) }
     })
-}
-
-fn ralph_home() -> Option<PathBuf> {
-    home::ralph_home(|name| std::env::var_os(name))
 }
 
 /// Retries: a run that was just killed may have left a child that still holds the lock.
@@ -178,7 +162,7 @@ fn is_worker(name: &str) -> bool {
 }
 
 fn resume_workers(selection: &WorkerSelection, args: &ResumeArgs) -> Result<u8, Error> {
-    let limits = NewLimits { iterations: args.max_iterations, budget: args.budget.budget() };
+    let limits = NewLimits { iterations: args.max_iterations, budget: args.budget };
     if selection.all && (limits.iterations.is_some() || !limits.budget.is_none()) {
         return Err(Error::usage("--all is about workers, each of which has limits of its own")
             .hint("name those that are to have others: ralph resume agent -n 40"));
@@ -249,26 +233,52 @@ impl ResumableRun {
             .hint("or start the run again with the command that started it, which begins at nothing"))
     }
 
-    fn start_record(&self) -> Result<StartRecord, Error> {
+    /// What the run was started with, and the file that tells it.
+    fn spec(&self, project: &Project) -> Result<(LaunchSpec, PathBuf), Error> {
         let id = &self.dir.id;
-        let start_again_hint = "start it again with the command that started it";
-        match self.dir.read_start(ralph_home().as_deref()) {
-            Ok(Some(record)) => Ok(record),
-            Ok(None) if self.state.is_new => {
-                Err(Error::input(format!("run {id} was cut off before it began"))
-                    .hint(start_again_hint))
+        let refused = |message: String| {
+            Error::input(message).hint("start it again with the command that started it")
+        };
+        let path = self.dir.spec();
+        let unreadable = |err: &dyn std::fmt::Display| {
+            refused(format!("run {id} cannot go on: cannot read {}: {err}", path.display()))
+        };
+        if let Some(text) = self.dir.read_spec().map_err(|err| unreadable(&err))? {
+            let spec = serde_json::from_slice(&text).map_err(|err| unreadable(&err))?;
+            return Ok((spec, path));
+        }
+        match start_record_v1::run_spec(project, &self.dir, self.state.original_directory())? {
+            Some(found) => Ok(found),
+            None if self.state.is_new => {
+                Err(refused(format!("run {id} was cut off before it began")))
             }
-            Ok(None) => {
-                let message = format!("run {id} cannot go on: nothing tells how it was started");
-                Err(Error::input(message).hint(start_again_hint))
-            }
-            Err(err) => {
-                let path =
-                    self.dir.settings_path(ralph_home().as_deref()).with_file_name("start.json");
-                let message = format!("run {id} cannot go on: cannot read {}", path.display());
-                Err(Error::input(format!("{message}: {err}")).hint(start_again_hint))
+            None => {
+                Err(refused(format!("run {id} cannot go on: nothing tells how it was started")))
             }
         }
+    }
+
+    /// Warns about what has changed since the start, and follows a project that was moved.
+    fn prepare(&self, spec: &mut LaunchSpec, spec_file: &Path, project: &Project) {
+        let (id, root) = (&self.dir.id, project.root());
+        let began_in = spec.directory.clone();
+        let is_moved = !is_same_dir(&began_in, root);
+        if is_moved {
+            spec.move_to(root);
+        }
+        let mut warnings: Vec<String> =
+            spec.changed_settings_warning(spec_file).into_iter().collect();
+        if is_moved {
+            warnings.push(format!(
+                "this project is not where run {id} began ({}): it goes on here, in {}",
+                began_in.display(),
+                root.display()
+            ));
+        }
+        if self.state.is_new {
+            warnings.push(format!("run {id} was cut off before it began, and begins now"));
+        }
+        spec.settings.warnings.append(&mut warnings);
     }
 }
 
@@ -283,9 +293,8 @@ fn select_run(project: &Project, wanted: Option<&str>) -> Result<Option<Resumabl
         return find_by_prefix(runs, wanted).map(|dir| Some(ResumableRun::read(dir)));
     }
     // Skip runs that were killed before anything was recorded.
-    let has_started = |dir: &RunDir| {
-        dir.has_started() || matches!(dir.read_start(ralph_home().as_deref()), Ok(Some(_)))
-    };
+    let has_started =
+        |dir: &RunDir| dir.has_started() || dir.spec().exists() || start_record_v1::exists(dir);
     let runs: Vec<RunDir> = runs.into_iter().filter(has_started).collect();
     if runs.is_empty() {
         return Err(no_runs_error());
@@ -297,199 +306,25 @@ fn select_run(project: &Project, wanted: Option<&str>) -> Result<Option<Resumabl
 fn restart(
     project: &Project,
     run: ResumableRun,
-    record: &StartRecord,
-    args: ResumeArgs,
+    spec: LaunchSpec,
+    args: &ResumeArgs,
+    recovery: Recovery,
 ) -> Result<u8, Error> {
     let ResumableRun { dir, state } = run;
-    let id = dir.id.clone();
-    let parsed = Cli::try_parse_from(record.args()).map_err(|err| {
-        let message = err.to_string();
-        let message = message.lines().next().unwrap_or_default().trim_start_matches("error: ");
-        Error::input(format!(
-            "run {id} cannot go on: its command line is not understood: {message}"
-        ))
-        .hint("was it started by another version of ralph? start it again")
-    })?;
-    let (mut place, mut command) = (parsed.project, parsed.command);
-    let mut directory = record.directory();
-    let moved_from =
-        state.original_directory().filter(|original| !is_same_dir(original, project.root()));
-    if let Some(original) = moved_from {
-        // The project was moved: use the same subdirectory here.
-        let below = directory.strip_prefix(original).map(|below| project.root().join(below));
-        directory = below.ok().filter(|it| it.is_dir()).unwrap_or(project.root().to_owned());
-        place.project_dir = place.project_dir.map(|_| project.root().to_owned());
-    }
-    crate::project_dir::refuse_link_out(&directory)?;
-    crate::project_dir::resolve_paths_from_project(&place, &mut command);
-    let Some(mut saved) = SavedArgs::of(&mut command) else {
-        let word = record.args().get(1).map(|word| word.to_string_lossy().into_owned());
-        let word = word.unwrap_or_default();
-        return Err(Error::input(format!(
-            "run {id} is that of `ralph {word}`, which cannot go on"
-        ))
-        .hint(format!("start it again: ralph {word}")));
-    };
-    saved.restore_piped_prompt(record);
-    // Limits are already part of the saved settings.
-    saved.clear_limits();
-    let mut warnings = changed_settings_warning(project, &dir, saved.common, saved.config.as_ref());
-    if let Some(original) = moved_from {
-        warnings.push(format!(
-            "this project is not where run {id} began ({}): it goes on here, in {}",
-            original.display(),
-            project.root().display()
-        ));
-    }
-    if state.is_new {
-        warnings.push(format!("run {id} was cut off before it began, and begins now"));
-    }
-    let common = saved.common;
-    common.settings = Some(dir.settings_path(ralph_home().as_deref()));
-    common.max_iterations = args.max_iterations;
-    common.budget = args.budget;
-    common.dry_run = args.dry_run;
+    let action = if args.dry_run { LaunchAction::DryRun } else { LaunchAction::Start };
+    let mut plan = LaunchPlan::new(project, spec, action, recovery);
     if args.verbose || args.quiet {
-        (common.verbose, common.quiet) = (args.verbose, args.quiet);
+        (plan.view.verbose, plan.view.quiet) = (args.verbose, args.quiet);
     }
-    common.output = args.output.unwrap_or(common.output);
-    common.only_checks = state.run.resume.needs_only_checks();
-    common.resume =
-        Some(ResumeRequest { run: id, state, variables: record.variables.clone(), warnings });
-    // Paths are relative to the original directory; if it is gone, their users report it.
-    let _ = std::env::set_current_dir(&directory);
-    match command {
-        CliCommand::Run(args) => run::run(project, &args, Vec::new()),
-        CliCommand::Plan(args) => plan::plan(project, *args),
-        CliCommand::Build(args) => build::build(project, *args),
-        CliCommand::Prompt(args) => prompt::prompt(project, *args),
-        CliCommand::Work(args) => work::work(project, &args),
-        _ => Ok(exit_code::USAGE),
+    plan.view.output = args.output.unwrap_or(plan.view.output);
+    plan.resume = Some(ResumedRun { id: dir.id, state });
+    match plan.spec.command {
+        LoopCommand::Run | LoopCommand::Spawn => run::launch(plan),
+        LoopCommand::Plan | LoopCommand::Build | LoopCommand::Prompt => mode::launch(plan),
+        LoopCommand::Work => work::launch(plan),
     }
 }
 
 fn is_same_dir(first: &Path, second: &Path) -> bool {
     first == second || first.canonicalize().is_ok_and(|first| first == second)
-}
-
-struct SavedArgs<'a> {
-    common: &'a mut LoopArgs,
-    prompt: &'a mut PromptArgs,
-    config: Option<PathBuf>,
-    pub file: Option<&'a mut Option<PathBuf>>,
-    limit: Option<&'a mut Option<u32>>,
-}
-
-impl<'a> SavedArgs<'a> {
-    fn of(command: &'a mut CliCommand) -> Option<SavedArgs<'a>> {
-        Some(match command {
-            CliCommand::Run(args) => SavedArgs {
-                common: &mut args.common,
-                prompt: &mut args.prompt,
-                config: None,
-                file: None,
-                limit: None,
-            },
-            CliCommand::Plan(args) | CliCommand::Build(args) => SavedArgs {
-                config: args.config.clone(),
-                common: &mut args.common,
-                prompt: &mut args.prompt,
-                file: None,
-                limit: Some(&mut args.limit),
-            },
-            CliCommand::Prompt(args) => SavedArgs {
-                config: args.mode.config.clone(),
-                common: &mut args.mode.common,
-                prompt: &mut args.mode.prompt,
-                file: Some(&mut args.file),
-                limit: Some(&mut args.mode.limit),
-            },
-            CliCommand::Work(args) => SavedArgs {
-                common: &mut args.common,
-                prompt: &mut args.prompt,
-                config: None,
-                file: None,
-                limit: None,
-            },
-            _ => return None,
-        })
-    }
-
-    /// Takes a prompt that was piped in from the start record.
-    fn restore_piped_prompt(&mut self, record: &StartRecord) {
-        let Some(text) = &record.prompt else { return };
-        let file = self.prompt.prompt_file.take();
-        let file = file.or_else(|| self.file.as_mut().and_then(|file| file.take()));
-        if file.is_some() {
-            self.prompt.prompt = Some(text.clone());
-        }
-    }
-
-    fn clear_limits(&mut self) {
-        if let Some(limit) = &mut self.limit {
-            **limit = None;
-        }
-    }
-}
-
-/// Warns about settings changed since the run started, which do not apply.
-fn changed_settings_warning(
-    project: &Project,
-    dir: &RunDir,
-    common: &LoopArgs,
-    config: Option<&PathBuf>,
-) -> Vec<String> {
-    let time = |path: &PathBuf| -> Option<SystemTime> { path.metadata().ok()?.modified().ok() };
-    let Some(saved) = time(&dir.settings_path(ralph_home().as_deref())) else { return Vec::new() };
-    // A missing file counts as changed.
-    let gone = config.filter(|path| time(path).is_none()).cloned();
-    let changed = |path: &PathBuf| {
-        time(path).is_some_and(|changed| changed > saved) || gone.as_ref() == Some(path)
-    };
-    let changed =
-        crate::launch::settings_files(project, common, config).into_iter().filter(changed);
-    let names: Vec<String> = changed.map(|path| config::display_name(&path)).collect();
-    if names.is_empty() {
-        return Vec::new();
-    }
-    vec![format!(
-        "{} changed after this run had begun, which goes on with the settings that it began with; \
-         a new run takes the new ones",
-        names.join(" and ")
-    )]
-}
-
-#[cfg(test)]
-mod tests {
-    use std::ffi::OsString;
-
-    use super::*;
-
-    fn parsed(words: &[&str]) -> CliCommand {
-        let words = words.iter().map(OsString::from);
-        Cli::try_parse_from(words).unwrap().command
-    }
-
-    #[test]
-    fn resume_takes_piped_prompt_from_start_record() {
-        let record = StartRecord::new([], "/".into(), Some("text".to_owned()), None);
-        for words in [
-            &["ralph", "run", "-f", "/dev/fd/63"][..],
-            &["ralph", "prompt", "/dev/fd/63", "3"],
-            &["ralph", "work", "-f", "/dev/stdin"],
-            &["ralph", "plan", "-f", "/dev/stdin"],
-        ] {
-            let mut command = parsed(words);
-            let mut saved = SavedArgs::of(&mut command).unwrap();
-            saved.restore_piped_prompt(&record);
-            assert_eq!(saved.prompt.prompt.as_deref(), Some("text"), "{words:?}");
-            assert_eq!(saved.prompt.prompt_file, None);
-            assert!(saved.file.is_none_or(|file| file.is_none()));
-        }
-        let mut command = parsed(&["ralph", "work"]);
-        let mut saved = SavedArgs::of(&mut command).unwrap();
-        saved.restore_piped_prompt(&record);
-        assert_eq!(saved.prompt.prompt, None, "work has a prompt of its own");
-        assert!(SavedArgs::of(&mut parsed(&["ralph", "demo"])).is_none());
-    }
 }

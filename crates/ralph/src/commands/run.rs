@@ -7,7 +7,7 @@ use ralph_events::error::Error;
 use ralph_store::project::Project;
 
 use crate::cli::args::{CompletionArgs, LoopArgs, PromptArgs};
-use crate::launch::{self, Defaults, LaunchPlan, prompt, rules};
+use crate::launch::{self, LaunchAction, LaunchPlan, LaunchSpec, LoopCommand, prompt, rules};
 use crate::recover::recover;
 
 pub const EXAMPLES: &str = "\
@@ -40,14 +40,19 @@ pub struct RunArgs {
 /// `extra` holds settings that have no flag.
 pub fn run(project: &Project, args: &RunArgs, extra: Vec<FlagSetting>) -> Result<u8, Error> {
     let recovery = recover(project, &args.common)?;
-    let prompt = prompt::prompt_source(&args.prompt, &args.common)?;
+    let prompt = prompt::prompt_source(&args.prompt)?;
     let loaded = launch::load_settings(project, &args.common, Vec::new(), extra)?;
     let default = || rules::configured_response(&loaded.settings);
     let completion = rules::completion_rule(&args.completion, default)?;
-    let plan = LaunchPlan::new(project, &args.common, &Defaults::RUN, loaded, recovery);
-    if args.common.print_prompt {
-        return plan.print_prompt(&prompt, None);
+    let command = LoopCommand::Run;
+    let spec = LaunchSpec::new(command, project, &args.common, None, loaded, prompt, completion);
+    launch(LaunchPlan::new(project, spec, args.common.action(), recovery))
+}
+
+pub(super) fn launch(plan: LaunchPlan<'_>) -> Result<u8, Error> {
+    if plan.action == LaunchAction::PrintPrompt {
+        return plan.print_prompt(None);
     }
-    let spec = plan.spec(prompt, completion)?;
+    let spec = plan.run_spec()?;
     plan.preflight(spec)?.start_or_show()
 }

@@ -206,7 +206,8 @@ fn check(project: &Project) -> Result<u8, Error> {
                     let withheld = sandbox.withheld().join(", ");
                     format!("kept from the agent: {withheld}; sandbox.env passes one on")
                 });
-                for line in sandbox.notes().into_iter().chain(sandbox.limits()).chain(withheld) {
+                let limits = sandbox.limits().into_iter().map(str::to_owned);
+                for line in sandbox.notes().into_iter().chain(limits).chain(withheld) {
                     out.push_str(&format!("                  - {line}\n"));
                 }
             }

@@ -2,8 +2,7 @@
 
 use clap::Args;
 
-use crate::config::LoadedSettings;
-use crate::config::settings::SandboxBackend;
+use crate::config::{LoadedSettings, Settings};
 use ralph_driver::run_spec::{GuardrailSpec, PromptSource, RunSpec, TasksSpec, Variables};
 use ralph_engine::completion::CompletionRule;
 use ralph_events::error::Error;
@@ -17,7 +16,9 @@ use ralph_tasks::ledger_store::{self, LedgerPaths};
 use super::new::DocumentsArgs;
 use super::tasks;
 use crate::cli::args::{CompletionArgs, LoopArgs, PromptArgs};
-use crate::launch::{self, Defaults, LaunchPlan, prompt, rules};
+use crate::launch::{
+    self, LaunchAction, LaunchPlan, LaunchSpec, LoopCommand, TaskListSpec, prompt, rules,
+};
 use crate::recover::recover;
 use crate::task_memory::{self, TaskMemory, load_memory, load_run_memory};
 
@@ -33,15 +34,6 @@ It is done when every story passes and so does every command in verifyCommands, 
 says so. A list that is done already is verified first.";
 
 const COMPLETION_PROMISE: &str = "COMPLETE";
-
-const DEFAULTS: Defaults = Defaults {
-    command: "work",
-    retry_empty: true,
-    agent: Some("claude"),
-    gates: true,
-    sandbox: SandboxBackend::Auto,
-    ..Defaults::RUN
-};
 
 #[derive(Debug, Default, Args)]
 pub struct WorkArgs {
@@ -65,31 +57,49 @@ pub struct WorkArgs {
 pub fn work(project: &Project, args: &WorkArgs) -> Result<u8, Error> {
     let recovery = recover(project, &args.common)?;
     let loaded = launch::load_settings(project, &args.common, Vec::new(), Vec::new())?;
-    let mut plan = LaunchPlan::new(project, &args.common, &DEFAULTS, loaded, recovery);
+    let spec = launch_spec(project, args, loaded)?;
+    launch(LaunchPlan::new(project, spec, args.common.action(), recovery))
+}
+
+pub(crate) fn launch_spec(
+    project: &Project,
+    args: &WorkArgs,
+    loaded: LoadedSettings,
+) -> Result<LaunchSpec, Error> {
     let documents = args.place.documents(project);
-    let prompt = prompt_source(&documents, args)?;
-    if args.common.print_prompt {
-        return plan.print_prompt(&prompt, Some(&Variables::RunFigures));
+    let prompt = prompt_source(&documents, &args.prompt)?;
+    let default = || Ok(CompletionRule::Promise(COMPLETION_PROMISE.to_owned()));
+    let completion = rules::completion_rule(&args.completion, default)?;
+    let command = LoopCommand::Work;
+    let mut spec =
+        LaunchSpec::new(command, project, &args.common, None, loaded, prompt, completion);
+    let directory = documents.dir().to_owned();
+    spec.task_list = Some(TaskListSpec { directory, accepted: args.accept_list });
+    Ok(spec)
+}
+
+pub(super) fn launch(mut plan: LaunchPlan<'_>) -> Result<u8, Error> {
+    if plan.action == LaunchAction::PrintPrompt {
+        return plan.print_prompt(Some(&Variables::RunFigures));
     }
-    let is_new = args.common.resume.is_none();
-    let state = ListState::load(&plan, documents, args)?;
-    plan.settings.warnings.extend(state.warnings(args));
-    let guardrails = work_guardrails(&plan.settings, &state.memory.ledger);
+    let is_new = plan.resume.is_none();
+    let state = ListState::load(&plan)?;
+    let warnings = state.warnings(&plan);
+    plan.spec.settings.warnings.extend(warnings);
+    let guardrails = work_guardrails(plan.settings(), &state.memory.ledger);
     if guardrails.is_empty() {
         if is_new && state.needs_no_agent() {
             return state.print_nothing_to_do();
         }
-        plan.settings.warnings.push(format!(
+        plan.spec.settings.warnings.push(format!(
             "no command verifies the work: {} has no verifyCommands and the settings have no \
              guardrails, so that the agent's word is all there is",
             state.name
         ));
     }
-    let default = || Ok(CompletionRule::Promise(COMPLETION_PROMISE.to_owned()));
-    let completion = rules::completion_rule(&args.completion, default)?;
-    let spec = plan.spec(prompt, completion)?;
-    if !args.common.dry_run && is_new {
-        ledger_store::prune(state.paths.dir(), plan.settings.settings.runs.keep as usize);
+    let spec = plan.run_spec()?;
+    if plan.action == LaunchAction::Start && is_new {
+        ledger_store::prune(state.paths.dir(), plan.settings().runs.keep as usize);
     }
     let (tasks, variables) = (Some(state.into_spec()), Some(Variables::RunFigures));
     plan.preflight(RunSpec { guardrails, tasks, variables, ..spec })?.start_or_show()
@@ -109,24 +119,23 @@ struct ListState {
 }
 
 impl ListState {
-    fn load(
-        plan: &LaunchPlan<'_>,
-        documents: Documents,
-        args: &WorkArgs,
-    ) -> Result<ListState, Error> {
+    fn load(plan: &LaunchPlan<'_>) -> Result<ListState, Error> {
         let project = plan.project;
+        let list = plan.spec.task_list.as_ref();
+        let directory = list.map(|list| list.directory.as_path());
+        let documents = Documents::new(project.root(), directory);
         let paths = task_memory::ledger_paths(project, &documents);
-        let resume = args.common.resume.as_ref();
+        let resume = plan.resume.as_ref();
         // A run interrupted before its first iteration starts anew, with its own ledger if it saved
         // one.
         let is_first_start = resume.is_none_or(|resume| !resume.state.run.resume.has_started());
-        let own_run = resume.filter(|it| !is_first_start || paths.read(&it.run).is_ok());
-        let has_guardrails = !plan.settings.settings.guardrails.is_empty();
-        let accepted = args.accept_list && own_run.is_none();
+        let own_run = resume.filter(|it| !is_first_start || paths.read(&it.id).is_ok());
+        let has_guardrails = !plan.settings().guardrails.is_empty();
+        let accepted = list.is_some_and(|list| list.accepted) && own_run.is_none();
         let loaded = match own_run {
             // Its ledger already includes what was accepted at the start.
             Some(resume) => {
-                load_run_memory(project, &documents, &paths, &resume.run, has_guardrails)
+                load_run_memory(project, &documents, &paths, &resume.id, has_guardrails)
             }
             None if accepted => tasks::read_valid(&documents).map(|list| {
                 let memory = TaskMemory::from_list(&list);
@@ -152,9 +161,9 @@ impl ListState {
         Ok(ListState { documents, name, paths, list, memory, accepted, complete, is_clean })
     }
 
-    fn warnings(&self, args: &WorkArgs) -> Vec<String> {
+    fn warnings(&self, plan: &LaunchPlan<'_>) -> Vec<String> {
         // The checks of a pending answer run now and judge its marks.
-        let resume = args.common.resume.as_ref();
+        let resume = plan.resume.as_ref();
         let is_checked =
             resume.is_some_and(|resume| resume.state.run.resume.pending.is_an_answer());
         self.memory.warnings(&self.documents, self.is_clean, is_checked)
@@ -201,8 +210,8 @@ fn list_shrunk_error(documents: &Documents, memory: &TaskMemory) -> Error {
     .hint("if not, put back what is gone; git may have it")
 }
 
-fn work_guardrails(loaded: &LoadedSettings, ledger: &Ledger) -> Vec<GuardrailSpec> {
-    let mut guardrails = rules::guardrail_specs(&loaded.settings);
+fn work_guardrails(settings: &Settings, ledger: &Ledger) -> Vec<GuardrailSpec> {
+    let mut guardrails = rules::guardrail_specs(settings);
     for command in ledger.verify_commands() {
         if !guardrails.iter().any(|guardrail| guardrail.command == *command) {
             guardrails.push(GuardrailSpec {
@@ -216,16 +225,16 @@ fn work_guardrails(loaded: &LoadedSettings, ledger: &Ledger) -> Vec<GuardrailSpe
     guardrails
 }
 
-fn prompt_source(documents: &Documents, args: &WorkArgs) -> Result<PromptSource, Error> {
-    if args.prompt.prompt.is_some() || args.prompt.prompt_file.is_some() {
-        return prompt::prompt_source(&args.prompt, &args.common);
+fn prompt_source(documents: &Documents, args: &PromptArgs) -> Result<PromptSource, Error> {
+    if args.prompt.is_some() || args.prompt_file.is_some() {
+        return prompt::prompt_source(args);
     }
     let path = documents.path(PROMPT);
     if path.symlink_metadata().is_err() {
         return Ok(PromptSource::TaskList(documents.prompt()));
     }
     // The agent can delete this file, which must not end the run.
-    Ok(match prompt::prompt_file(&path, &args.common)? {
+    Ok(match prompt::prompt_file(&path)? {
         PromptSource::File(path) => {
             PromptSource::FileOrDefault { path, otherwise: documents.prompt() }
         }

@@ -20,6 +20,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 pub use self::args::agent_args;
@@ -29,6 +30,7 @@ use self::layers::{SettingsLayers, is_path_inside};
 pub use self::settings::Settings;
 use ralph_events::error::Error;
 use ralph_events::event::FailAction;
+use ralph_store::saved_path;
 
 pub const DIRECTORY: &str = ".ralph";
 pub const FILE: &str = "settings.json";
@@ -66,7 +68,8 @@ impl Sources {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum SettingOrigin {
     #[default]
     Default,
@@ -86,12 +89,14 @@ impl fmt::Display for SettingOrigin {
     }
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LoadedSettings {
     pub settings: Settings,
     /// By path. An array is one value.
     pub origins: BTreeMap<String, SettingOrigin>,
+    #[serde(with = "saved_path::list")]
     pub files: Vec<PathBuf>,
+    #[serde(skip)]
     pub warnings: Vec<String>,
 }
 

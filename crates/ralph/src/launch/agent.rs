@@ -14,23 +14,20 @@ use ralph_events::event::Purpose;
 use ralph_git as git;
 use ralph_process as process;
 use ralph_process::trust;
-use ralph_store::project::Project;
 
-use super::Defaults;
-use crate::cli::args::LoopArgs;
+use super::LaunchPlan;
 
-pub(super) fn agent_spec(
-    project: &Project,
-    loaded: &LoadedSettings,
-    args: &LoopArgs,
-    defaults: &Defaults,
-) -> Result<AgentSpec, Error> {
-    let settings = &loaded.settings;
+pub(super) fn agent_spec(plan: &LaunchPlan<'_>) -> Result<AgentSpec, Error> {
+    let (project, loaded) = (plan.project, &plan.spec.settings);
+    let (settings, defaults) = (&loaded.settings, plan.spec.defaults());
     let agent = &settings.agent;
     let named = agent.command.as_deref().filter(|command| !command.is_empty());
     let Some(program) = named.or(defaults.agent).map(str::to_owned) else {
         // The warnings may name a mistyped setting.
-        return Err(loaded.warnings.iter().fold(no_agent_error(defaults.command), Error::hint));
+        return Err(loaded
+            .warnings
+            .iter()
+            .fold(no_agent_error(plan.spec.command.name()), Error::hint));
     };
     let adapter = match &agent.kind {
         None => agents::for_command(&program),
@@ -46,14 +43,14 @@ pub(super) fn agent_spec(
         None if agent.env_exclude.iter().any(|name| name == "PATH") => None,
         None => trust::user_path(),
     };
-    if !args.only_checks
+    if !plan.needs_only_checks()
         && process::find_program(program.as_ref(), path.as_deref(), project.root()).is_none()
     {
         return Err(not_installed_error(&program, adapter, project.root()));
     }
     // Arguments after `--` are already split.
-    let flags = match args.agent_command.split_first() {
-        Some((_, rest)) => rest.to_vec(),
+    let flags = match &plan.spec.agent_args {
+        Some(args) => args.clone(),
         None => config::agent_args(&agent.flags)
             .map_err(|err| Error::config(format!("agent.flags: {err}")))?,
     };
@@ -111,7 +108,7 @@ pub(super) fn agent_spec(
         response_filter,
         stderr_counts_as_output: defaults.stderr_counts_as_output
             && (!is_known || agent.args.is_some()),
-        interactive: false,
+        interactive: plan.spec.interactive,
     };
     Ok(spec)
 }

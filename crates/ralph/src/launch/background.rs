@@ -22,7 +22,6 @@ pub(crate) struct BackgroundRun {
     pub(crate) tracker: WorkerTracker,
     /// Wakes the run for control requests.
     pub(crate) wake_pipe: OwnedFd,
-    pub(crate) resume: Option<String>,
     /// The agent has a screen of its own in the window.
     pub(crate) interactive: bool,
 }

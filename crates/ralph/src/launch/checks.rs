@@ -19,7 +19,7 @@ pub(super) fn check_budgets_enforceable(spec: &RunSpec) -> Result<(), Error> {
     };
     let (key, unit) = if cost && (mute.is_some() || !adapter.profile().cost_is_verified) {
         ("costUsd", "costs")
-    } else if tokens && (mute.is_some() || !adapter.profile().tokens.is_some()) {
+    } else if tokens && (mute.is_some() || adapter.profile().tokens.is_none()) {
         ("tokens", "tokens")
     } else {
         return Ok(());

@@ -1,12 +1,47 @@
-//! The defaults of the loop commands.
+//! The loop commands and their defaults.
+
+use serde::{Deserialize, Serialize};
 
 use crate::config::settings::SandboxBackend;
 use ralph_events::exit_code;
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum LoopCommand {
+    Run,
+    Plan,
+    Build,
+    Prompt,
+    Work,
+    Spawn,
+}
+
+impl LoopCommand {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            LoopCommand::Run => "run",
+            LoopCommand::Plan => "plan",
+            LoopCommand::Build => "build",
+            LoopCommand::Prompt => "prompt",
+            LoopCommand::Work => "work",
+            LoopCommand::Spawn => "spawn",
+        }
+    }
+
+    pub(super) fn defaults(self, interactive: bool) -> &'static Defaults {
+        match self {
+            LoopCommand::Run => &Defaults::RUN,
+            LoopCommand::Plan | LoopCommand::Build | LoopCommand::Prompt => &Defaults::MODE,
+            LoopCommand::Work => &Defaults::WORK,
+            LoopCommand::Spawn if interactive => &Defaults::INTERACTIVE_WORKER,
+            LoopCommand::Spawn => &Defaults::WORKER,
+        }
+    }
+}
+
 /// A command's defaults, below settings and flags.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Defaults {
-    pub(crate) command: &'static str,
     pub(crate) max_iterations: u32,
     pub(crate) exit_at_limit: u8,
     pub(crate) retries: u32,
@@ -35,8 +70,7 @@ pub(crate) struct Defaults {
 
 impl Defaults {
     /// The base for the other commands.
-    pub(crate) const RUN: Defaults = Defaults {
-        command: "run",
+    const RUN: Defaults = Defaults {
         max_iterations: 10,
         exit_at_limit: exit_code::INCOMPLETE,
         retries: 3,
@@ -55,4 +89,38 @@ impl Defaults {
         term_pauses: false,
         completion_is_final: false,
     };
+
+    /// `plan`, `build` and `prompt`.
+    const MODE: Defaults = Defaults {
+        exit_at_limit: exit_code::SUCCESS,
+        stderr_counts_as_output: true,
+        session_log: true,
+        ..Defaults::RUN
+    };
+
+    const WORK: Defaults = Defaults {
+        retry_empty: true,
+        agent: Some("claude"),
+        gates: true,
+        sandbox: SandboxBackend::Auto,
+        ..Defaults::RUN
+    };
+
+    const WORKER: Defaults = Defaults {
+        exit_at_limit: exit_code::SUCCESS,
+        retries: 4,
+        failure_uses_iteration: true,
+        exit_at_failure: exit_code::INCOMPLETE,
+        inactivity_ms: Some(300_000),
+        inactivity_fails: false,
+        exit_without_prompt: exit_code::INCOMPLETE,
+        empty_prompt: true,
+        term_pauses: true,
+        completion_is_final: true,
+        ..Defaults::RUN
+    };
+
+    /// A screen shows activity at once.
+    const INTERACTIVE_WORKER: Defaults =
+        Defaults { inactivity_ms: Some(60_000), ..Defaults::WORKER };
 }

@@ -1,7 +1,8 @@
 //! Turns a command line into a run.
 //!
 //! Every loop command takes the same steps: recover from killed runs (`recover`), load the settings,
-//! build a `RunSpec`, preflight, start. The commands differ in their `Defaults` and prompts.
+//! make a `LaunchSpec`, preflight, start. The commands differ in their `Defaults` and prompts.
+//! `ralph resume` enters at preflight with a saved `LaunchSpec`.
 
 mod active_marker;
 mod agent;
@@ -16,10 +17,14 @@ mod reporters;
 pub(super) mod rules;
 mod sandbox;
 mod settings;
+mod spec;
 mod start;
+pub(super) mod start_record_v1;
 
 pub(super) use self::background::BackgroundRun;
-pub(super) use self::defaults::Defaults;
-pub(super) use self::plan::LaunchPlan;
+use self::defaults::Defaults;
+pub(super) use self::defaults::LoopCommand;
+pub(super) use self::plan::{LaunchAction, LaunchPlan, ResumedRun};
 pub(super) use self::reporters::reporter;
-pub(super) use self::settings::{load_settings, named_settings_files, settings_files};
+pub(super) use self::settings::load_settings;
+pub(super) use self::spec::{LaunchSpec, TaskListSpec, View};

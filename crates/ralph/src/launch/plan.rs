@@ -1,68 +1,83 @@
-//! Builds the [`RunSpec`] from settings, flags and a command's defaults.
+//! Builds the [`RunSpec`] from what a run is started with.
 
-use crate::cli::args::LoopArgs;
-use crate::config::LoadedSettings;
+use crate::config::Settings;
 use crate::project_dir;
 use crate::recover::Recovery;
-use ralph_driver::run_spec::{PromptSource, RunSpec, Variables};
-use ralph_engine::completion::CompletionRule;
+use ralph_driver::resume::ResumeState;
+use ralph_driver::run_spec::{RunSpec, Variables};
 use ralph_engine::prompt::OutputLimits;
 use ralph_events::error::Error;
 use ralph_store::project::Project;
 
-use super::settings::named_settings_files;
-use super::{Defaults, agent, prompt, rules};
+use super::{LaunchSpec, View, agent, prompt, rules};
 
 #[derive(Debug)]
 pub(crate) struct LaunchPlan<'a> {
     pub(crate) project: &'a Project,
     /// The project whose settings apply: for a worktree, the one it was spawned from.
     pub(crate) origin: &'a Project,
-    pub(crate) args: &'a LoopArgs,
-    pub(crate) defaults: &'a Defaults,
-    pub(crate) settings: LoadedSettings,
+    pub(crate) spec: LaunchSpec,
+    pub(crate) view: View,
+    pub(crate) action: LaunchAction,
+    pub(crate) resume: Option<ResumedRun>,
     pub(super) recovery: Recovery,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LaunchAction {
+    Start,
+    DryRun,
+    PrintPrompt,
+}
+
+#[derive(Debug)]
+pub(crate) struct ResumedRun {
+    pub(crate) id: String,
+    pub(crate) state: ResumeState,
 }
 
 impl<'a> LaunchPlan<'a> {
     /// Declares the directories that agents can write to: programs in them are not trusted.
     pub(crate) fn new(
         project: &'a Project,
-        args: &'a LoopArgs,
-        defaults: &'a Defaults,
-        settings: LoadedSettings,
+        spec: LaunchSpec,
+        action: LaunchAction,
         recovery: Recovery,
     ) -> LaunchPlan<'a> {
-        project_dir::declare_agent_writable(&settings.settings, project);
-        LaunchPlan { project, origin: project, args, defaults, settings, recovery }
+        project_dir::declare_agent_writable(&spec.settings.settings, project);
+        let view = spec.view;
+        LaunchPlan { project, origin: project, spec, view, action, resume: None, recovery }
     }
 
-    /// For a worktree.
-    pub(crate) fn with_origin(self, origin: &'a Project) -> LaunchPlan<'a> {
-        LaunchPlan { origin, ..self }
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.spec.settings.settings
     }
 
-    pub(crate) fn spec(
-        &self,
-        prompt: PromptSource,
-        completion: CompletionRule,
-    ) -> Result<RunSpec, Error> {
-        let LaunchPlan { project, args, defaults, .. } = *self;
-        let settings = &self.settings.settings;
+    /// Only pending checks remain, so neither agent nor prompt is needed.
+    pub(crate) fn needs_only_checks(&self) -> bool {
+        self.resume.as_ref().is_some_and(|resume| resume.state.run.resume.needs_only_checks())
+    }
+
+    pub(crate) fn run_spec(&self) -> Result<RunSpec, Error> {
+        let LaunchPlan { project, spec, .. } = self;
+        let (settings, defaults) = (self.settings(), spec.defaults());
+        if self.resume.is_some() && !self.needs_only_checks() {
+            prompt::check_again(&spec.prompt, defaults)?;
+        }
         Ok(RunSpec {
-            command: defaults.command,
+            command: spec.command.name(),
             run_id: String::new(),
             directory: project.root().to_owned(),
             ralph_dir: project.ralph_dir(),
-            agent: agent::agent_spec(project, &self.settings, args, defaults)?,
-            prompt,
+            agent: agent::agent_spec(self)?,
+            prompt: spec.prompt.clone(),
             empty_prompt: defaults.empty_prompt,
             variables: None,
             required: Vec::new(),
             required_outputs: Vec::new(),
-            settings_files: named_settings_files(project, args, None),
+            settings_files: spec.named_settings_files(project),
             show_iteration_in_prompt: settings.include_iteration_count_in_prompt,
-            completion,
+            completion: spec.completion.clone(),
             missing_signal_warning: None,
             guardrails: rules::guardrail_specs(settings),
             guardrail_output: OutputLimits {
@@ -73,30 +88,26 @@ impl<'a> LaunchPlan<'a> {
             tasks: None,
             rules: rules::loop_rules(settings, defaults),
             completion_is_final: defaults.completion_is_final,
-            resumed: args.resume.as_ref().map(|resume| resume.state.run.clone()),
+            resumed: self.resume.as_ref().map(|resume| resume.state.run.clone()),
             journal_bytes: megabytes(settings.runs.max_journal_megabytes),
             notify: settings.notify.command.clone(),
             display_filter: settings
                 .agent
                 .display_filter
                 .clone()
-                .filter(|_| args.shows_agent(settings)),
+                .filter(|_| self.view.shows_agent(settings)),
         })
     }
 
     /// `--print-prompt`; needs no agent.
-    pub(crate) fn print_prompt(
-        &self,
-        source: &PromptSource,
-        variables: Option<&Variables>,
-    ) -> Result<u8, Error> {
-        self.settings.warnings.iter().for_each(|message| crate::cli::warn(message));
-        let line = self.settings.settings.include_iteration_count_in_prompt;
-        prompt::print_prompt(source, variables, self.max_iterations(), line)
+    pub(crate) fn print_prompt(&self, variables: Option<&Variables>) -> Result<u8, Error> {
+        self.spec.settings.warnings.iter().for_each(|message| crate::cli::warn(message));
+        let line = self.settings().include_iteration_count_in_prompt;
+        prompt::print_prompt(&self.spec.prompt, variables, self.max_iterations(), line)
     }
 
     pub(crate) fn max_iterations(&self) -> u32 {
-        self.settings.settings.maximum_iterations.unwrap_or(self.defaults.max_iterations)
+        self.settings().maximum_iterations.unwrap_or(self.spec.defaults().max_iterations)
     }
 }
 

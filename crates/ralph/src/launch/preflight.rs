@@ -5,11 +5,14 @@ use ralph_driver::run_spec::RunSpec;
 use ralph_events::error::Error;
 use ralph_events::event::Event;
 use ralph_events::redact;
+use ralph_report::warning_text::warning_text;
 use ralph_sandbox::selection::Selection;
 use ralph_shell_policy::CommandAllowList;
 
 use super::background::BackgroundRun;
-use super::{Defaults, LaunchPlan, active_marker, agent, checks, dry_run, sandbox};
+use super::{
+    LaunchAction, LaunchPlan, LoopCommand, active_marker, agent, checks, dry_run, sandbox,
+};
 
 /// A run that passed its preflight. Later failures are events and an exit code.
 #[derive(Debug)]
@@ -36,13 +39,12 @@ impl<'a> LaunchPlan<'a> {
         if let Some(scm) = &spec.scm {
             scm.preflight(project.root())?;
         }
-        let resumed = self.resumed_run(background.as_ref());
         // Uncommitted changes may be the resumed run's own.
-        let new_scm = spec.scm.as_ref().filter(|_| resumed.is_none());
+        let new_scm = spec.scm.as_ref().filter(|_| self.resume.is_none());
         let uncommitted = new_scm.and_then(|scm| scm.uncommitted(project.root()));
         checks::check_budgets_enforceable(&spec)?;
-        if let (Some(run), Some(state)) = (resumed, &spec.resumed) {
-            checks::check_budget_left(&spec, run, state)?;
+        if let (Some(resume), Some(state)) = (&self.resume, &spec.resumed) {
+            checks::check_budget_left(&spec, &resume.id, state)?;
         }
         let selection = sandbox::select_sandbox(&mut spec, project, &self)?;
         spec.missing_signal_warning = checks::missing_signal_warning(&spec);
@@ -52,20 +54,10 @@ impl<'a> LaunchPlan<'a> {
         Ok(CheckedRun { plan: self, spec, selection, preface, background })
     }
 
-    pub(super) fn resumed_run<'r>(&self, background: Option<&'r BackgroundRun>) -> Option<&'r str>
-    where
-        'a: 'r,
-    {
-        match background {
-            Some(background) => background.resume.as_deref(),
-            None => self.args.resume.as_ref().map(|resume| resume.run.as_str()),
-        }
-    }
-
     fn preface(&self, spec: &RunSpec, selection: &Selection) -> Vec<Event<'static>> {
-        let mut preface = startup_events(spec, &self.settings);
-        preface.extend(sandbox::sandbox_events(selection, spec, &self.settings.settings));
-        if let Some(resume) = &self.args.resume {
+        let mut preface = startup_events(spec, &self.spec.settings);
+        preface.extend(sandbox::sandbox_events(selection, spec, self.settings()));
+        if let Some(resume) = &self.resume {
             // Do not repeat warnings on every resume.
             preface.retain(|event| !resume.state.has_warned(event));
             let damage = resume.state.journal_warning(&spec.rules.budget);
@@ -78,16 +70,16 @@ impl<'a> LaunchPlan<'a> {
 impl CheckedRun<'_> {
     /// Ends here with `--dry-run`.
     pub(crate) fn start_or_show(self) -> Result<u8, Error> {
-        if self.plan.args.dry_run { self.show() } else { self.start() }
+        if self.plan.action == LaunchAction::DryRun { self.show() } else { self.start() }
     }
 
     fn show(&self) -> Result<u8, Error> {
         for event in &self.preface {
-            if let Event::Warning { message } = event {
-                crate::cli::warn(message);
+            if let Some(message) = warning_text(event) {
+                crate::cli::warn(&message);
             }
         }
-        dry_run::dry_run(&self.spec, &self.selection, &self.plan.settings)
+        dry_run::dry_run(&self.spec, &self.selection, &self.plan.spec.settings)
     }
 }
 
@@ -127,7 +119,8 @@ fn startup_events(spec: &RunSpec, loaded: &LoadedSettings) -> Vec<Event<'static>
         events.push(warning(message.to_owned()));
     }
     events.extend(spec.missing_signal_warning.clone().map(warning));
-    if spec.command == Defaults::RUN.command && spec.guardrails.is_empty() && spec.tasks.is_none() {
+    if spec.command == LoopCommand::Run.name() && spec.guardrails.is_empty() && spec.tasks.is_none()
+    {
         let message =
             "no checks: the agent's word is all there is. Add one with --check \"make test\"";
         events.push(warning(message.to_owned()));

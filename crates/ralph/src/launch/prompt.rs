@@ -1,57 +1,52 @@
 //! Where a loop's prompt comes from.
 
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use crate::cli::args::{LoopArgs, PromptArgs};
+use crate::cli::args::PromptArgs;
 use crate::config;
 use ralph_driver::run_spec::{PromptSource, Variables, not_utf8_message};
 use ralph_engine::prompt::compose;
-use ralph_events::error::Error;
+use ralph_events::error::{Error, ErrorKind};
+use ralph_events::exit_code;
 use ralph_store::user_files;
+
+use super::Defaults;
 
 /// For pipes and devices.
 const MAX_PIPED_PROMPT_BYTES: u64 = 64 << 20;
 
 /// Checked now, before anything is spent.
-pub(crate) fn prompt_source(args: &PromptArgs, run: &LoopArgs) -> Result<PromptSource, Error> {
-    prompt_source_or_empty(args, run, false)
+pub(crate) fn prompt_source(args: &PromptArgs) -> Result<PromptSource, Error> {
+    prompt_source_or_empty(args, false)
 }
 
 pub(crate) fn prompt_source_or_empty(
     args: &PromptArgs,
-    run: &LoopArgs,
     may_be_empty: bool,
 ) -> Result<PromptSource, Error> {
     match (args.prompt.as_deref(), args.prompt_file.as_deref()) {
         (Some(text), None) if text.trim().is_empty() => Err(Error::usage("the prompt is empty")
             .hint("say what the agent is to do: -p \"Make the tests pass\"")),
         (Some(text), None) => Ok(PromptSource::Text(text.to_owned())),
-        (None, Some(path)) => prompt_file_or_empty(path, run, may_be_empty),
+        (None, Some(path)) => read_file(path, may_be_empty),
         _ => Err(Error::usage("exactly one of --prompt and --prompt-file must be given")
             .hint("-p \"Make the tests pass\", or -f PROMPT.md")),
     }
 }
 
 /// `-` is standard input.
-pub(crate) fn prompt_file(path: &Path, run: &LoopArgs) -> Result<PromptSource, Error> {
-    prompt_file_or_empty(path, run, false)
+pub(crate) fn prompt_file(path: &Path) -> Result<PromptSource, Error> {
+    read_file(path, false)
 }
 
-fn prompt_file_or_empty(
-    path: &Path,
-    run: &LoopArgs,
-    may_be_empty: bool,
-) -> Result<PromptSource, Error> {
-    match read_file(path, may_be_empty) {
-        // Reported when an agent needs it after all.
-        Err(_) if run.only_checks => Ok(PromptSource::File(absolute_path(path))),
-        read => read,
-    }
-}
-
-fn absolute_path(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+/// For a resumed run: its file may be gone.
+pub(super) fn check_again(source: &PromptSource, defaults: &Defaults) -> Result<(), Error> {
+    let PromptSource::File(path) = source else { return Ok(()) };
+    read_file(path, defaults.empty_prompt).map(drop).map_err(|err| {
+        let is_failure = defaults.exit_without_prompt == exit_code::INCOMPLETE;
+        if is_failure { Error { kind: ErrorKind::Failed, ..err } } else { err }
+    })
 }
 
 fn read_file(path: &Path, may_be_empty: bool) -> Result<PromptSource, Error> {
@@ -86,7 +81,7 @@ fn read_file(path: &Path, may_be_empty: bool) -> Result<PromptSource, Error> {
         // A pipe (`-f <(…)`) cannot be read again.
         return Ok(PromptSource::Text(String::from_utf8_lossy(&bytes).into_owned()));
     }
-    Ok(PromptSource::File(absolute_path(path)))
+    Ok(PromptSource::File(std::path::absolute(path).unwrap_or_else(|_| path.to_owned())))
 }
 
 pub(crate) fn read_prompt(source: &PromptSource) -> Result<(String, String), Error> {
@@ -95,7 +90,7 @@ pub(crate) fn read_prompt(source: &PromptSource) -> Result<(String, String), Err
         PromptSource::TaskList(prompt) => {
             Ok((prompt.clone(), PromptSource::TASK_PROMPT_NAME.to_owned()))
         }
-        PromptSource::BuiltIn { name, text } => Ok(((*text).to_owned(), (*name).to_owned())),
+        PromptSource::BuiltIn { name, text } => Ok((text.to_string(), name.to_string())),
         PromptSource::File(path) | PromptSource::FileOrDefault { path, .. } => {
             let bytes = user_files::read_user_file(path, u64::MAX)
                 .map_err(|err| Error::input(format!("cannot read {}: {err}", path.display())))?;

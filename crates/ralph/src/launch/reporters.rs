@@ -2,7 +2,7 @@
 
 use jiff::tz::TimeZone;
 
-use crate::cli::args::{LoopArgs, OutputMode};
+use crate::cli::args::OutputMode;
 use crate::config::{self, Settings};
 use ralph_driver::session::{self, Retention};
 use ralph_events::error::Error;
@@ -16,19 +16,21 @@ use ralph_store::log_files;
 use ralph_store::project::Project;
 use ralph_store::runs::RunDir;
 
-impl LoopArgs {
-    pub(super) fn shows_agent(&self, settings: &Settings) -> bool {
+use super::View;
+
+impl View {
+    pub(super) fn shows_agent(self, settings: &Settings) -> bool {
         self.output != OutputMode::Json && settings.stream_agent_output && !self.quiet
     }
 }
 
-pub(crate) fn style(args: &LoopArgs, settings: &Settings) -> Style {
+pub(crate) fn style(view: View, settings: &Settings) -> Style {
     let display = &settings.display;
-    let base = match args.output {
+    let base = match view.output {
         OutputMode::Human => Capabilities::for_stdio(),
         OutputMode::Plain | OutputMode::Json => Capabilities::NONE,
     };
-    let human = args.output == OutputMode::Human;
+    let human = view.output == OutputMode::Human;
     Style {
         emoji: if human { display.emoji.unwrap_or(base.emoji) } else { false },
         color: if human { display.color.unwrap_or(base.color) } else { false },
@@ -36,8 +38,8 @@ pub(crate) fn style(args: &LoopArgs, settings: &Settings) -> Style {
         timestamps: display.timestamps,
         max_output_lines: display.max_output_lines as usize,
         max_output_chars: display.max_output_chars as usize,
-        verbose: args.verbose,
-        quiet: args.quiet,
+        verbose: view.verbose,
+        quiet: view.quiet,
         show_stream: settings.stream_agent_output,
         status: base.status,
     }

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 
 use crate::config::settings::SandboxNetwork;
-use crate::config::{LoadedSettings, SettingOrigin, Settings};
+use crate::config::{SettingOrigin, Settings};
 use ralph_driver::run_spec::RunSpec;
 use ralph_events::error::Error;
 use ralph_events::event::Event;
@@ -14,21 +14,21 @@ use ralph_sandbox::selection::{self, RequestedBackend, Selection, SelectionOrigi
 use ralph_sandbox::{Backend, BackendError, SandboxRequest};
 use ralph_store::project::Project;
 
-use super::LaunchPlan;
+use super::{LaunchAction, LaunchPlan};
 
 pub(super) fn select_sandbox(
     spec: &mut RunSpec,
     project: &Project,
     plan: &LaunchPlan<'_>,
 ) -> Result<Selection, Error> {
-    let settings = &plan.settings.settings;
+    let settings = plan.settings();
     let requested = selection::requested_backend(
         &settings.sandbox,
-        plan.defaults.sandbox,
-        selection_origin(&plan.settings),
+        plan.spec.defaults().sandbox,
+        selection_origin(plan),
     );
     let memory = BackendRecord::load(plan.origin.root(), &requested)?;
-    if !matches!(requested, RequestedBackend::None(_)) && !plan.args.dry_run {
+    if !matches!(requested, RequestedBackend::None(_)) && plan.action == LaunchAction::Start {
         // Create ralph's files before the agent can.
         project.prepare_all().map_err(|err| {
             Error::input(format!("cannot write {}: {err}", project.ralph_dir().display()))
@@ -54,7 +54,7 @@ pub(super) fn select_sandbox(
         return Err(Error::usage("an agent in Docker's sandbox has no screen of its own")
             .hint("--sandbox=bwrap, --sandbox=landlock, or leave --interactive out"));
     }
-    if !plan.args.dry_run {
+    if plan.action == LaunchAction::Start {
         memory.save(&requested, &selection)?;
     }
     spec.agent.sandboxed = matches!(selection, Selection::Found { .. });
@@ -62,15 +62,17 @@ pub(super) fn select_sandbox(
     Ok(selection)
 }
 
-/// A file counts as the user's only if agents can write to no settings file.
-fn selection_origin(loaded: &LoadedSettings) -> SelectionOrigin {
+/// A file counts as the user's only if agents can write to no settings file. The settings of a
+/// resumed run were saved where agents cannot write.
+fn selection_origin(plan: &LaunchPlan<'_>) -> SelectionOrigin {
+    let loaded = &plan.spec.settings;
     match loaded.origins.get("sandbox.backend") {
         None | Some(SettingOrigin::Default) => SelectionOrigin::Default,
         Some(SettingOrigin::Environment(_) | SettingOrigin::Flag(_)) => SelectionOrigin::User,
         Some(SettingOrigin::File(name)) => {
             let agent_writable = trust::agent_writable();
-            let mut files = loaded.files.iter().filter_map(|file| std::path::absolute(file).ok());
-            if files.all(|file| agent_writable.is_trusted(&file)) {
+            let mut files = loaded.files.iter();
+            if plan.resume.is_some() || files.all(|file| agent_writable.is_trusted(file)) {
                 SelectionOrigin::User
             } else {
                 SelectionOrigin::ProjectFile(name.clone())
@@ -96,7 +98,7 @@ pub(super) fn sandbox_events(
                 backend: sandbox.backend().name().into(),
                 network: network.into(),
                 guardrails: settings.sandbox.guardrails,
-                limits: sandbox.limits(),
+                limits: sandbox.limits().into_iter().map(Into::into).collect(),
             };
             let weaker = weaker_backend_warning(sandbox.backend(), passed_over);
             let notes = sandbox.notes().into_iter().chain(weaker);

@@ -1,6 +1,6 @@
 //! The settings of a run.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
@@ -12,30 +12,20 @@ use ralph_events::event::FailAction;
 use ralph_store::project::Project;
 
 /// The project's settings, the local ones, and the loop file.
-pub(crate) fn settings_files(
+pub(super) fn settings_files(
     project: &Project,
-    args: &LoopArgs,
-    config: Option<&PathBuf>,
+    settings: Option<&Path>,
+    config: Option<&Path>,
 ) -> [PathBuf; 3] {
     let dir = project.ralph_dir();
-    let settings = args.settings.clone().unwrap_or_else(|| dir.join(config::FILE));
+    let settings = settings.map_or_else(|| dir.join(config::FILE), Path::to_owned);
     let local = settings.with_file_name(config::LOCAL_FILE);
-    let config = config.cloned().unwrap_or_else(|| dir.join(loop_file::FILE));
+    let config = config.map_or_else(|| dir.join(loop_file::FILE), Path::to_owned);
     [settings, local, config]
 }
 
-pub(crate) fn named_settings_files(
-    project: &Project,
-    args: &LoopArgs,
-    config: Option<&PathBuf>,
-) -> Vec<(PathBuf, String)> {
-    let files = settings_files(project, args, config).into_iter();
-    files.map(|file| (file.clone(), config::display_name(&file))).collect()
-}
-
 /// Loads settings and flags, without side effects. `overlay` comes from another file, `extra` has
-/// no flags. A worktree's `project` is the one it was spawned from: the worktree contains what was
-/// committed, possibly by an agent.
+/// no flags.
 pub(crate) fn load_settings(
     project: &Project,
     args: &LoopArgs,
@@ -44,21 +34,14 @@ pub(crate) fn load_settings(
 ) -> Result<LoadedSettings, Error> {
     let mut flags = flag_settings(args);
     flags.extend(extra);
-    // A resumed run keeps its settings.
-    let is_new = args.resume.is_none();
-    let env = std::env::vars_os().filter(|_| is_new).collect();
-    let overlay = if is_new { overlay } else { Vec::new() };
     let mut loaded = config::load(&Sources {
         project_dir: project.root().to_owned(),
         settings_path: args.settings.clone(),
-        env,
+        env: std::env::vars_os().collect(),
         flags,
         overlay,
     })?;
-    if is_new {
-        apply_check_flags(&mut loaded.settings, args)?;
-    }
-    loaded.warnings.extend(args.resume.iter().flat_map(|resume| resume.warnings.clone()));
+    apply_check_flags(&mut loaded.settings, args)?;
     Ok(loaded)
 }
 

@@ -2,8 +2,8 @@
 
 use ralph_driver::driver;
 use ralph_driver::resume;
-use ralph_driver::run_spec::{PromptSource, RunSpec, Variables};
-use ralph_driver::session::{self, Retention, RunSession, SessionOptions, StartDetails};
+use ralph_driver::run_spec::RunSpec;
+use ralph_driver::session::{self, Retention, RunSession, SessionOptions};
 use ralph_events::error::Error;
 use ralph_events::event::Event;
 use ralph_git::head_log::LogPosition;
@@ -12,7 +12,6 @@ use ralph_sandbox::selection::Selection;
 use ralph_store::active_marker::ActiveMarker;
 use ralph_store::home;
 use ralph_store::lock::{Holder, Lock};
-use ralph_store::start_record::StartRecord;
 
 use super::active_marker;
 use super::plan::megabytes;
@@ -50,41 +49,21 @@ impl CheckedRun<'_> {
     fn open_session(&self) -> Result<RunSession, Error> {
         let CheckedRun { plan, spec, background, .. } = self;
         let shared = background.is_some();
-        // Workers store this in their launch record.
-        let started = if shared { None } else { Some(self.start_details()?) };
-        let resumed = plan.args.resume.as_ref();
+        let resumed = plan.resume.as_ref();
         let options = SessionOptions {
             command: spec.command,
             retention: self.retention(),
             shared,
-            resume: plan.resumed_run(background.as_ref()),
+            resume: resumed.map(|resume| resume.id.as_str()),
             known_journal_bytes: resumed.map(|resume| resume.state.journal_size),
-            started: started.as_ref(),
+            spec: &plan.spec.to_json()?,
         };
         RunSession::open(plan.project, options)
     }
 
     fn retention(&self) -> Retention {
-        let runs = &self.plan.settings.settings.runs;
+        let runs = &self.plan.settings().runs;
         Retention { runs: runs.keep as usize, raw_bytes: megabytes(runs.max_raw_megabytes) }
-    }
-
-    /// For `ralph resume`.
-    fn start_details(&self) -> Result<StartDetails, Error> {
-        let CheckedRun { plan, spec, .. } = self;
-        let settings = serde_json::to_value(&plan.settings.settings)
-            .map_err(|err| Error::failed(format!("cannot keep the settings: {err}")))?;
-        let prompt = match &spec.prompt {
-            PromptSource::Text(prompt) => Some(prompt.clone()),
-            PromptSource::File(_)
-            | PromptSource::FileOrDefault { .. }
-            | PromptSource::BuiltIn { .. }
-            | PromptSource::TaskList(_) => None,
-        };
-        let directory = std::env::current_dir().unwrap_or_else(|_| plan.project.root().to_owned());
-        let variables = spec.variables.as_ref().and_then(Variables::template_values).cloned();
-        let record = StartRecord::new(std::env::args_os(), directory, prompt, variables);
-        Ok(StartDetails { note: record, settings })
     }
 
     fn prepare(&mut self, session: &mut RunSession) -> Result<Prepared, Error> {
@@ -96,7 +75,7 @@ impl CheckedRun<'_> {
         let written = session.world.journal_size();
         self.spec.journal_bytes = self.spec.journal_bytes.saturating_sub(written);
         let list_lock = lock_task_list(&self.spec)?;
-        events.extend(self.plan.recovery.take_warnings().into_iter().map(warning));
+        events.append(&mut self.plan.recovery.take_events());
         events.append(&mut self.preface);
         let marker = active_marker::create_marker(self.plan.project, &self.spec, mode)
             .unwrap_or_else(|message| {
@@ -124,7 +103,7 @@ impl CheckedRun<'_> {
         let unrecorded = crate::project_dir::record_project(self.plan.project, &writable);
         events.extend(unrecorded.map(warning));
         if let Some(sandbox) = sandbox {
-            let guardrails = self.plan.settings.settings.sandbox.guardrails;
+            let guardrails = self.plan.settings().sandbox.guardrails;
             session.world.set_sandbox(sandbox, guardrails);
         }
         mode
@@ -135,13 +114,13 @@ impl CheckedRun<'_> {
         session: &mut RunSession,
         events: &mut Vec<Event<'static>>,
     ) -> Result<Vec<Box<dyn Reporter>>, Error> {
-        let args = self.plan.args;
-        let style = style(args, &self.plan.settings.settings);
+        let view = self.plan.view;
+        let style = style(view, self.plan.settings());
         let mut reporters = match self.background.take() {
-            None => vec![reporter(args.output, style, Backpressure::DropWhenSlow)],
-            Some(background) => background.attach(session, args.output, style)?,
+            None => vec![reporter(view.output, style, Backpressure::DropWhenSlow)],
+            Some(background) => background.attach(session, view.output, style)?,
         };
-        if self.plan.defaults.session_log {
+        if self.plan.spec.defaults().session_log {
             let (project, keep) = (self.plan.project, self.retention());
             let (log, note) = reporters::session_log(project, keep, session.world.run_dir())?;
             reporters.push(log);

@@ -6,10 +6,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::worktree::Worktree;
-use ralph_engine::rules::Budget;
+use crate::launch::{LaunchSpec, start_record_v1};
 use ralph_events::error::Error;
 use ralph_events::run_state::RunState;
 use ralph_report::worker_lines::{WorkerState, WorkerTracker, is_valid_name};
@@ -49,18 +49,6 @@ pub enum StoredState {
     State(Box<WorkerState>),
     Missing,
     Invalid(String),
-}
-
-/// What a loop needs to start again.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct LaunchRecord {
-    pub args: Vec<String>,
-    pub directory: PathBuf,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub worktree: Option<Worktree>,
-    /// If changed since the spawn.
-    #[serde(default, skip_serializing_if = "Budget::is_none")]
-    pub budget: Budget,
 }
 
 impl Workers {
@@ -230,7 +218,12 @@ impl Worker {
         self.path.join("iterations.log")
     }
 
-    fn launch_path(&self) -> PathBuf {
+    pub fn spec_path(&self) -> PathBuf {
+        self.path.join("spec.json")
+    }
+
+    /// Version 0.1 wrote this instead of the spec.
+    fn old_launch_path(&self) -> PathBuf {
         self.path.join("launch.json")
     }
 
@@ -451,18 +444,34 @@ impl Worker {
         })
     }
 
-    pub fn save_launch(&self, launch: &LaunchRecord) -> io::Result<()> {
-        save_privately(&self.launch_path(), &serde_json::to_vec_pretty(launch)?)
+    pub(crate) fn save_spec(&self, spec: &LaunchSpec) -> io::Result<()> {
+        save_privately(&self.spec_path(), &serde_json::to_vec_pretty(spec)?)
     }
 
-    pub fn launch(&self) -> Result<LaunchRecord, Error> {
-        let path = self.launch_path();
+    /// What the loop is started with.
+    pub(crate) fn spec(&self) -> Result<LaunchSpec, Error> {
+        let path = self.spec_path();
         let unusable = |why: &dyn std::fmt::Display| {
             Error::failed(format!("cannot read {}: {why}", path.display()))
                 .hint(format!("spawn '{}' again", self.name))
         };
-        let text = std::fs::read(&path).map_err(|err| unusable(&err))?;
-        serde_json::from_slice(&text).map_err(|err| unusable(&err))
+        match std::fs::read(&path) {
+            Ok(text) => serde_json::from_slice(&text).map_err(|err| unusable(&err)),
+            Err(err) => match std::fs::read(self.old_launch_path()) {
+                Ok(text) => start_record_v1::worker_spec(&text),
+                Err(_) => Err(unusable(&err)),
+            },
+        }
+    }
+
+    pub(crate) fn worktree(&self) -> Option<Worktree> {
+        #[derive(Deserialize)]
+        struct Record {
+            worktree: Option<Worktree>,
+        }
+        let text = std::fs::read(self.spec_path());
+        let text = text.or_else(|_| std::fs::read(self.old_launch_path())).ok()?;
+        serde_json::from_slice::<Record>(&text).ok()?.worktree
     }
 
     /// tmux would give the loop the environment of its server.
@@ -620,19 +629,10 @@ mod tests {
     #[test]
     fn worker_files_with_secrets_are_private() {
         let (_dir, _, worker) = workers();
-        let launch = LaunchRecord {
-            args: vec!["ralph".into()],
-            directory: "/x".into(),
-            ..LaunchRecord::default()
-        };
-        worker.save_launch(&launch).unwrap();
         worker.save_environment(&[("KEY".into(), "secret".into())]).unwrap();
-        for path in [worker.launch_path(), worker.environment_path()] {
-            let mode = path.metadata().unwrap().permissions().mode();
-            assert_eq!(mode & 0o777, 0o600, "{}", path.display());
-        }
+        let mode = worker.environment_path().metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
         assert_eq!(worker.path.metadata().unwrap().permissions().mode() & 0o777, 0o700);
-        assert_eq!(worker.launch().unwrap(), launch);
         assert!(worker.take_environment().is_some());
         assert!(worker.take_environment().is_none(), "it does not stay");
     }

@@ -1,7 +1,7 @@
 //! The facts of a report, taken from a [`RunState`].
 
 use super::{CommitSummary, EndSummary, IterationSummary, RemainingWork, RunActivity, Summary};
-use crate::run_table::{silence_warning, stall_warning};
+use crate::warning_text::{planted_warning, recovered_warning, silence_warning, stall_warning};
 use ralph_events::event::Outcome;
 use ralph_events::run_state::{
     Activity, CommitRecord, IterationRecord, Listed, Repeated, RunEnd, RunState, TaskProgress,
@@ -135,6 +135,8 @@ fn warnings(state: &RunState) -> Listed<String> {
 fn warning_text(warning: &Warning) -> String {
     match warning {
         Warning::Message { message } => message.clone(),
+        Warning::Recovered { run, processes } => recovered_warning(run, processes),
+        Warning::Planted { message } => planted_warning(message),
         Warning::Stalling { reason, iterations, limit } => {
             stall_warning(*reason, *iterations, *limit)
         }

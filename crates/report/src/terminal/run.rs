@@ -5,8 +5,9 @@ use super::words::{
     describe_outcome, format_figures, format_progress, plural,
 };
 use super::{MAX_DETAIL, MAX_PROMPT, Paragraph, TerminalReporter};
-use crate::run_table::{continued_after_text, silence_warning, stall_warning};
+use crate::run_table::continued_after_text;
 use crate::style::TextRole;
+use crate::warning_text::warning_text;
 use ralph_events::event::{Class, Event, Leftover, Outcome, Purpose, Stamp, WaitReason};
 use ralph_events::run_state::RunState;
 use ralph_events::text;
@@ -144,12 +145,12 @@ impl TerminalReporter {
                 pen.mark(marks.denied, TextRole::Bad, "Not complete");
                 pen.text(": ").untrusted(reason).end();
             }
-            Event::StallWarning { reason, iterations, limit } => {
-                let message = stall_warning(*reason, *iterations, *limit);
-                self.warn(at, &message);
-            }
-            Event::ModelSilent { silent_ms, limit_ms } => {
-                self.warn(at, &silence_warning(*silent_ms, *limit_ms));
+            Event::Warning { .. }
+            | Event::Recovered { .. }
+            | Event::Planted { .. }
+            | Event::StallWarning { .. }
+            | Event::ModelSilent { .. } => {
+                self.warn(at, &warning_text(event).unwrap_or_default());
             }
             // Exact text: scripts wait for it.
             Event::StopRequested { now: false, .. } => {
@@ -173,7 +174,6 @@ impl TerminalReporter {
                 self.write_stderr(at, &format!("A dialog waits for a person: {dialog}."));
             }
             Event::Resumed { .. } => self.write_stderr(at, "Resumed."),
-            Event::Warning { message } => self.warn(at, message),
             Event::RunEnded { .. } => self.run_ended(at, event, run),
             _ => {}
         }

@@ -8,10 +8,7 @@ use super::{
     Disk, ExpectedEntry, INSIDE_DIR, Isolation, Mount, PathGuard, PlanError, PlanInputs,
     SandboxPlan,
 };
-use crate::places::{
-    CERTIFICATES, HIDDEN_DIRS, HIDDEN_FILES, KERNEL_PATHS, PROTECTED_DIRS, PROTECTED_PATHS,
-    RALPH_STATE_PATHS, SHOWN_DIRS,
-};
+use crate::places::{PLACES, RALPH_STATE_PATHS};
 use crate::plan_builder::{PathTarget, PlanBuilder, settings_path};
 use crate::{environment, git, home, tools};
 use ralph_process::trust::AgentWritable;
@@ -53,20 +50,21 @@ fn build_plan_with(
     };
     let scratch = |name: &str| inputs.scratch.join(name);
 
-    for dir in HIDDEN_DIRS {
+    for dir in &PLACES.hidden_dirs {
         builder.hide(Path::new(dir));
     }
     builder.hide(&inputs.ralph_home);
     let ssh = Path::new("/etc/ssh");
     let keys =
         disk.list_names(ssh).into_iter().filter(|name| name.as_encoded_bytes().ends_with(b"_key"));
-    let files = HIDDEN_FILES.iter().map(PathBuf::from).chain(keys.map(|name| ssh.join(name)));
+    let files =
+        PLACES.hidden_files.iter().map(PathBuf::from).chain(keys.map(|name| ssh.join(name)));
     let is_secret = |file: &Path| disk.stat(file).is_some_and(|found| !found.is_dir);
     // Unreadable files need no mount; each costs time at every start.
     for file in files.filter(|file| is_secret(file) && disk.is_accessible(file)) {
         builder.mounts.push(Mount::EmptyFile { at: file });
     }
-    for path in SHOWN_DIRS {
+    for path in &PLACES.shown_dirs {
         builder.show("system directory", Path::new(path), false);
     }
     for (name, place) in [("tmp", "/tmp"), ("var-tmp", "/var/tmp")] {
@@ -81,7 +79,7 @@ fn build_plan_with(
     }
     let variable = |name: &str| environment::get(&inputs.env, name);
     tools::show_tools(&mut builder, home.as_deref(), inputs);
-    for name in CERTIFICATES {
+    for name in &PLACES.certificate_variables {
         if let Some(path) = variable(name) {
             builder.show_hidden(name, Path::new(path));
         }
@@ -151,12 +149,8 @@ fn build_plan_with(
     let PlanBuilder { mounts, mut replaceable, notes, .. } = builder;
     // Mounts protect these from being replaced.
     replaceable.retain(|source| {
-        mounts.iter().any(|mount| match mount {
-            Mount::ReadOnly { from, at } | Mount::Writable { from, at } => {
-                from == source && !(from == at && at.starts_with(&inputs.project))
-            }
-            Mount::EmptyDir { .. } | Mount::EmptyFile { .. } => false,
-        })
+        let is_inside = |at: &Path| at == source && at.starts_with(&inputs.project);
+        mounts.iter().any(|mount| mount.source() == Some(source) && !is_inside(mount.at()))
     });
     let network = inputs.network.clone();
     let kernel = if inputs.user.0 == 0 { kernel(disk) } else { Vec::new() };
@@ -183,12 +177,12 @@ fn build_plan_with(
 }
 
 fn kernel(disk: &dyn Disk) -> Vec<Mount> {
-    let existing = KERNEL_PATHS.iter().filter(|(path, _)| disk.stat(Path::new(path)).is_some());
-    existing
-        .map(|(path, is_read)| {
-            let at = PathBuf::from(path);
-            if *is_read { Mount::ReadOnly { from: at.clone(), at } } else { Mount::EmptyDir { at } }
-        })
+    let existing = |path: &&&str| disk.stat(Path::new(path)).is_some();
+    let hidden = PLACES.hidden_kernel_dirs.iter().filter(existing);
+    let readable = PLACES.readable_kernel_paths.iter().filter(existing);
+    hidden
+        .map(|at| Mount::EmptyDir { at: at.into() })
+        .chain(readable.map(|at| Mount::ReadOnly { from: at.into(), at: at.into() }))
         .collect()
 }
 
@@ -223,9 +217,9 @@ fn refuse_overlaps(inputs: &PlanInputs, home: Option<&Path>) -> Result<(), Strin
     Ok(())
 }
 
-/// Protects the files of [`PROTECTED_DIRS`].
+/// Protects the files of `places.json`.
 fn protect_project(project: &Path, builder: &mut PlanBuilder<'_>, guards: &mut Vec<PathGuard>) {
-    for (dir, names) in PROTECTED_DIRS {
+    for (dir, names) in &PLACES.protected_dirs {
         let dir = project.join(dir);
         // `.clinerules` and `.jj/repo` can also be files.
         let is_file = |path: &Path| {
@@ -246,7 +240,7 @@ fn protect_project(project: &Path, builder: &mut PlanBuilder<'_>, guards: &mut V
         }));
         builder.protect(&dir, names.iter().map(OsString::as_os_str), guards);
     }
-    for name in PROTECTED_PATHS {
+    for name in &PLACES.protected_paths {
         builder.protect_one(&project.join(name), guards);
     }
     // A new repository would bring its own configuration.

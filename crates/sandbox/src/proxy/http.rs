@@ -43,15 +43,9 @@ pub(super) fn parse_request(bytes: &[u8]) -> RequestHead {
     if method.eq_ignore_ascii_case("CONNECT") {
         return match authority(target, None) {
             Some((host, port)) => {
-                let first = rest.to_vec();
-                RequestHead::Complete(ProxyRequest {
-                    host,
-                    port,
-                    first,
-                    tunnel: true,
-                    through: None,
-                    more: None,
-                })
+                let (first, tunnel) = (rest.to_vec(), true);
+                let (through, more) = (None, None);
+                RequestHead::Complete(ProxyRequest { host, port, first, tunnel, through, more })
             }
             None => RequestHead::Bad("CONNECT needs HOST:PORT"),
         };
@@ -126,25 +120,13 @@ fn strip_scheme(target: &str) -> Option<&str> {
 }
 
 fn authority(text: &str, default: Option<u16>) -> Option<(String, u16)> {
-    let (host, port) = match text.strip_prefix('[') {
-        Some(rest) => {
-            let (host, rest) = rest.split_once(']')?;
-            host.parse::<std::net::Ipv6Addr>().ok()?;
-            match rest {
-                "" => (host, None),
-                _ => (host, Some(rest.strip_prefix(':')?)),
-            }
-        }
-        None => match text.split_once(':') {
-            Some((host, port)) => (host, Some(port)),
-            None => (text, None),
-        },
-    };
-    let port = match port {
-        Some(digits) => digits.parse().ok().filter(|port| *port > 0)?,
-        None => default?,
-    };
-    Some((hosts::normalize_host(host)?, port))
+    let (host, port) = hosts::split_port(text).ok()?;
+    // Only and all IPv6 addresses have brackets.
+    let is_bracketed = text.starts_with('[');
+    if is_bracketed != host.parse::<std::net::Ipv6Addr>().is_ok() {
+        return None;
+    }
+    Some((hosts::normalize_host(host)?, port.or(default)?))
 }
 
 #[derive(Debug, PartialEq, Eq)]

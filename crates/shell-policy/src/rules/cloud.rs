@@ -6,7 +6,7 @@ use crate::Family::Cloud;
 const PLAN: &str = "show the plan and leave carrying it out to a person";
 
 pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
-    let sub = |word: &str| command.operands().first().is_some_and(|sub| sub.text == word);
+    let sub = |word: &str| command.subcommand() == word;
     let value = |flags: &[&str], word: &str| {
         command.values(flags).iter().any(|value| value.text.eq_ignore_ascii_case(word))
     };

@@ -68,14 +68,8 @@ fn check_remove(command: &CommandInvocation<'_>, hits: &mut Hits) {
 }
 
 fn is_severe(scope: DeleteScope) -> bool {
-    matches!(
-        scope,
-        DeleteScope::Machine
-            | DeleteScope::Home
-            | DeleteScope::Project
-            | DeleteScope::History
-            | DeleteScope::RalphState
-    )
+    use DeleteScope::{History, Home, Machine, Project, RalphState};
+    matches!(scope, Machine | Home | Project | History | RalphState)
 }
 
 /// Judges a move like a deletion of the source.
@@ -294,9 +288,7 @@ fn written_paths(command: &CommandInvocation<'_>) -> Vec<Argument> {
             paths.extend(operands().into_iter().take(1));
             paths
         }
-        "docker" | "podman" | "nerdctl" | "kubectl" | "oc"
-            if command.operands().first().is_some_and(|sub| sub.text == "cp") =>
-        {
+        "docker" | "podman" | "nerdctl" | "kubectl" | "oc" if command.subcommand() == "cp" => {
             operands().pop().into_iter().filter(|arg| !is_remote(&arg.text)).collect()
         }
         "git" => {

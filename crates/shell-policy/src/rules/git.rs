@@ -8,32 +8,26 @@ use crate::value::Argument;
 
 const COMMIT: &str =
     "commit or stash what is there, then go back with `git revert` or `git restore FILE`";
+const PUSHED_ELSEWHERE: &str = "the project is pushed to an address that is none of its remotes";
+const RUN_IT: &str = "run that program yourself";
 const PUSH_WITHOUT_FORCE: &str = "push without force to a branch of your own";
 
 pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
     if command.name != "git" {
         return;
     }
-    let pushes = command.operands().first().is_some_and(|sub| sub.text == "push");
+    let pushes = command.subcommand() == "push";
     for setting in command.values(&["-c", "--config-env"]) {
         let lower = setting.text.to_ascii_lowercase();
         let key = lower.split('=').next().unwrap_or_default();
         if pushes && key.starts_with("remote.") && key.ends_with("url") {
-            hits.deny(
-                Exfiltration,
-                "the project is pushed to an address that is none of its remotes",
-                "push to the remotes that are there",
-            );
+            hits.deny(Exfiltration, PUSHED_ELSEWHERE, "push to the remotes that are there");
         }
         if lower.split_once('=').is_some_and(|(key, value)| skips_certificate_check(key, value)) {
             hits.push(super::network::unverified_tls_hit());
         }
         if lower == "protocol.ext.allow=always" {
-            hits.deny(
-                Environment,
-                "the setting makes git run another program",
-                "run that program yourself",
-            );
+            hits.deny(Environment, "the setting makes git run another program", RUN_IT);
         }
         if let Some((key, value)) = setting.text.split_once('=')
             && key.eq_ignore_ascii_case("core.hooksPath")
@@ -48,11 +42,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
             && runs_command(key)
             && !is_noninteractive_value(&setting.text)
         {
-            hits.deny(
-                Environment,
-                "the setting makes git run another program",
-                "run that program yourself",
-            );
+            hits.deny(Environment, "the setting makes git run another program", RUN_IT);
         }
     }
     let operands = command.operands();
@@ -67,11 +57,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
                 hits.deny(Git, "a branch that others may use is deleted", PUSH_WITHOUT_FORCE);
             }
             if first.contains("://") || first.contains('@') {
-                hits.deny(
-                    Exfiltration,
-                    "the project is pushed to an address that is none of its remotes",
-                    "push to the remotes that are there",
-                );
+                hits.deny(Exfiltration, PUSHED_ELSEWHERE, "push to the remotes that are there");
             }
         }
         "fetch" | "pull" => {
@@ -149,7 +135,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
                 hits.deny(
                     Git,
                     "every later push overwrites commits that others may have",
-                    "push without force to a branch of your own",
+                    PUSH_WITHOUT_FORCE,
                 );
             }
             let pair = words.windows(2).find_map(|pair| match pair {
@@ -163,11 +149,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
                 } else {
                     Environment
                 };
-                hits.deny(
-                    family,
-                    "the setting makes git run another program, from now on",
-                    "run that program yourself",
-                );
+                hits.deny(family, "the setting makes git run another program, from now on", RUN_IT);
             }
         }
         _ => {}

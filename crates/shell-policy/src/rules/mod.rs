@@ -118,6 +118,11 @@ impl CommandInvocation<'_> {
         names.contains(&self.name)
     }
 
+    /// The first operand.
+    pub(super) fn subcommand(&self) -> &str {
+        self.operands().first().map(|arg| arg.text.as_str()).unwrap_or_default()
+    }
+
     /// Whether a flag is present: `-f`, `-rf`, `--force`, `--force=x`, or an abbreviation.
     pub(super) fn has(&self, flags: &[&str]) -> bool {
         self.options().any(|text| flags.iter().any(|flag| flag_matches(flag, text)))

@@ -4,7 +4,7 @@ use super::files::is_remote;
 use super::{CommandInvocation, Hit, Hits};
 use crate::Family::{Containers, Environment, Exfiltration, Remote};
 use crate::data::DATA;
-use crate::value::{Argument, TextOrigin, UNKNOWN, UNKNOWN_NAME};
+use crate::value::{Argument, KnownOutput, TextOrigin, UNKNOWN, UNKNOWN_NAME};
 
 const KEEP_TLS_CHECK: &str =
     "leave the check on, and name the certificate of a server that you trust";
@@ -103,33 +103,23 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
                     words.iter().any(|word| text.starts_with(word))
                 })
             };
+            let connects = word(&["tcp:", "tcp4:", "tcp6:", "openssl:", "udp:", "ssl:"]);
             if word(&["exec:", "system:", "shell:"]) {
                 hits.deny(Remote, "it hands a program to whoever is at the other end", "leave it");
-            } else if word(&[
-                "tcp-listen:",
-                "tcp4-listen:",
-                "tcp-l:",
-                "openssl-listen:",
-                "udp-listen:",
-            ]) {
+            } else if word(LISTENING_SOCKETS) {
                 hits.deny(Remote, TUNNEL, SERVE);
-            } else if word(&["tcp:", "tcp4:", "tcp6:", "openssl:", "udp:", "ssl:"])
+            } else if connects
                 && (word(&["file:", "open:", "gopen:"]) || sends_hidden_data(command))
                 && !command.args.iter().any(|arg| {
                     arg.text.split_once(':').is_some_and(|(_, address)| is_loopback(address))
                 })
             {
                 hits.deny(Exfiltration, "it sends what it reads to another machine", KEEP_LOCAL);
-            } else if word(&["tcp:", "tcp4:", "tcp6:", "openssl:", "udp:", "ssl:"]) {
+            } else if connects {
                 hits.warn(Remote, "it opens a raw connection", "use curl");
             }
         }
-        "openssl"
-            if command.operands().first().is_some_and(|arg| arg.text == "s_client")
-                && command.context.stdin.is_some_and(|input| {
-                    input.origin != TextOrigin::Literal || input.text.contains(UNKNOWN)
-                }) =>
-        {
+        "openssl" if command.subcommand() == "s_client" && sends_hidden_data(command) => {
             hits.deny(
                 Remote,
                 "it sends what another command prints to another machine",
@@ -181,15 +171,18 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
     }
 }
 
+/// Of socat.
+const LISTENING_SOCKETS: &[&str] =
+    &["tcp-listen:", "tcp4-listen:", "tcp-l:", "openssl-listen:", "udp-listen:"];
+
 const STORING_PROGRAMS: &[&str] =
     &["cat", "tee", "tar", "dd", "cpio", "gzip", "gunzip", "zstd", "base64", "pax", "nc"];
 
 /// Whether standard input is a file or command output, which the command line does not show.
 fn sends_hidden_data(command: &CommandInvocation<'_>) -> bool {
-    command
-        .context
-        .stdin
-        .is_some_and(|input| input.origin != TextOrigin::Literal || input.text.contains(UNKNOWN))
+    let is_hidden =
+        |input: &KnownOutput| input.origin != TextOrigin::Literal || input.text.contains(UNKNOWN);
+    command.context.stdin.is_some_and(is_hidden)
 }
 
 fn check_curl(command: &CommandInvocation<'_>, hits: &mut Hits) {
@@ -230,10 +223,7 @@ fn check_curl(command: &CommandInvocation<'_>, hits: &mut Hits) {
     let piped =
         data.iter().any(|arg| arg.text == "@-") || uploads.iter().any(|arg| arg.text == "-");
     // Literal input is visible in the command.
-    let hidden = command
-        .context
-        .stdin
-        .is_none_or(|input| input.origin != TextOrigin::Literal || input.text.contains(UNKNOWN));
+    let hidden = command.context.stdin.is_none() || sends_hidden_data(command);
     let files = data.iter().any(|arg| named(&arg.text) || arg.text.contains("=@"))
         || forms.iter().any(|arg| arg.text.contains("=@") || arg.text.contains("=<"))
         || uploads.iter().any(|arg| arg.text != "-")

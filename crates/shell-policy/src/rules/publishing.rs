@@ -22,12 +22,7 @@ fn check_registry(command: &CommandInvocation<'_>) -> Option<Hit> {
                 .any(|url| !is_default_registry(DEFAULT_REGISTRIES, &url.text) && !is_local(url));
             has_foreign_url || (urls.is_empty() && command.has(&flags))
         }
-        "npm" | "pnpm" | "yarn" | "bun"
-            if command
-                .operands()
-                .first()
-                .is_some_and(|sub| INSTALL_SUBCOMMANDS.contains(&sub.text.as_str())) =>
-        {
+        "npm" | "pnpm" | "yarn" | "bun" if INSTALL_SUBCOMMANDS.contains(&command.subcommand()) => {
             let urls = command.values(&["--registry"]);
             let has_foreign_url =
                 urls.iter().any(|url| !is_default_registry(DEFAULT_REGISTRIES, &url.text));

@@ -17,13 +17,10 @@ const DIRECTORY_READERS: &[&str] = &[
 
 pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
     let named = command.name == "printenv" && !command.operands().is_empty();
-    let declared = command.is(&["declare", "typeset", "local", "export", "readonly"])
-        && command.has(&["-p"])
-        && command.operands().iter().any(|arg| is_secret_name(&arg.text));
-    if declared {
-        hits.push(printed_secret_hit());
-    }
-    if named && command.operands().iter().any(|arg| is_secret_name(&arg.text)) {
+    let declares = command.is(&["declare", "typeset", "local", "export", "readonly"]);
+    if (named || declares && command.has(&["-p"]))
+        && command.operands().iter().any(|arg| is_secret_name(&arg.text))
+    {
         hits.push(printed_secret_hit());
     }
     // With arguments, `env` runs a program.
@@ -50,16 +47,12 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
     if !command.is(&DATA.file_readers) {
         return;
     }
-    if command.is(&["docker", "podman", "kubectl"])
-        && command.operands().first().is_none_or(|sub| sub.text != "cp")
-    {
+    if command.is(&["docker", "podman", "kubectl"]) && command.subcommand() != "cp" {
         return;
     }
     if command.name == "git" && !is_git_read(command) {
         let operands = command.operands();
-        let adds = operands
-            .first()
-            .is_some_and(|sub| ["add", "commit", "stage"].contains(&sub.text.as_str()));
+        let adds = ["add", "commit", "stage"].contains(&command.subcommand());
         if adds && operands.iter().skip(1).any(|path| command.context.check_read(path).is_some()) {
             hits.warn(
                 Secrets,
@@ -69,14 +62,12 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
         }
         return;
     }
-    let files = match command.is(&["sed", "gsed", "perl"]) {
-        true => super::files::files_after_script(command),
-        false => Vec::new(),
-    };
-    let mut operands = match command.is(&["sed", "gsed", "perl"]) {
-        true => files.iter().collect(),
-        false => command.operands(),
-    };
+    let files;
+    let mut operands = command.operands();
+    if command.is(&["sed", "gsed", "perl"]) {
+        files = super::files::files_after_script(command);
+        operands = files.iter().collect();
+    }
     // `tar -C DIR NAME` takes DIR/NAME.
     let below: Vec<Argument> = match command.is(&["tar", "bsdtar", "gtar"]) {
         true => below_directories(command, &operands),
@@ -93,16 +84,9 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
         }
         // `src:dst`, `HEAD:.env`, `if=file`
         let path = operand.text.rsplit([':', '=']).next().unwrap_or_default();
-        let found = command.context.check_read(operand).or_else(|| {
-            (path != operand.text)
-                .then(|| {
-                    command
-                        .context
-                        .check_read(&Argument { text: path.to_owned(), ..operand.clone() })
-                })
-                .flatten()
-        });
-        hits.extend(found);
+        let part = || Argument { text: path.to_owned(), ..operand.clone() };
+        let found = command.context.check_read(operand);
+        hits.extend(found.or_else(|| command.context.check_read(&part())));
         let searches = (command.is(&["grep", "egrep", "fgrep"])
             && command.has(&["-r", "-R", "--recursive"]))
             || (command.name == "rg" && command.has(&["-u", "-.", "--hidden", "--unrestricted"]));
@@ -180,7 +164,5 @@ fn is_destination(command: &CommandInvocation<'_>, operand: &Argument) -> bool {
 }
 
 fn is_git_read(command: &CommandInvocation<'_>) -> bool {
-    command.operands().first().is_some_and(|sub| {
-        ["show", "diff", "cat-file", "grep", "blame", "hash-object"].contains(&sub.text.as_str())
-    })
+    ["show", "diff", "cat-file", "grep", "blame", "hash-object"].contains(&command.subcommand())
 }

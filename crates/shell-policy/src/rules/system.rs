@@ -106,10 +106,8 @@ fn check_container(command: &CommandInvocation<'_>, hits: &mut Hits) {
         }
     }
     let mut deny = |reason: &'static str| hits.deny(Containers, reason, MOUNT_PROJECT_ONLY);
-    let runs = command.operands().first().is_some_and(|sub| {
-        ["run", "create", "exec", "container", "compose", "service"].contains(&sub.text.as_str())
-    });
-    if !runs {
+    let runs = ["run", "create", "exec", "container", "compose", "service"];
+    if !runs.contains(&command.subcommand()) {
         return;
     }
     for volume in command.values(&["-v", "--volume"]) {

@@ -39,7 +39,7 @@ pub(crate) fn decode(text: &str, octal: Octal) -> String {
                     'u' => 4,
                     _ => 8,
                 };
-                match digits(&mut rest, 16, width) {
+                match digits(&mut rest, 16, width, None) {
                     None => {
                         out.push(b'\\');
                         push(&mut out, c);
@@ -58,15 +58,9 @@ pub(crate) fn decode(text: &str, octal: Octal) -> String {
                 }
             }
             '0'..='7' => {
-                let first = c.to_digit(8).unwrap_or_default();
                 let width = if octal == Octal::Zero && c == '0' { 3 } else { 2 };
-                let mut code = first;
-                for _ in 0..width {
-                    let Some(digit) = rest.peek().and_then(|c| c.to_digit(8)) else { break };
-                    rest.next();
-                    code = code * 8 + digit;
-                }
-                out.push((code & 0xff) as u8);
+                let code = digits(&mut rest, 8, width, c.to_digit(8));
+                out.push((code.unwrap_or_default() & 0xff) as u8);
             }
             other => {
                 out.push(b'\\');
@@ -77,16 +71,29 @@ pub(crate) fn decode(text: &str, octal: Octal) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
+/// The position of a mark that no backslash precedes.
+pub(crate) fn find_unescaped(text: &str, mark: &str) -> Option<usize> {
+    let mut escaped = false;
+    text.char_indices().map(|(at, _)| at).find(|at| {
+        let rest = text.get(*at..).unwrap_or_default();
+        let found = !escaped && rest.starts_with(mark);
+        escaped = !escaped && rest.starts_with('\\');
+        found
+    })
+}
+
 fn push(out: &mut Vec<u8>, c: char) {
     out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
 }
 
+/// Reads up to `width` digits after the first one.
 fn digits(
     rest: &mut std::iter::Peekable<std::str::Chars<'_>>,
     radix: u32,
     width: usize,
+    first: Option<u32>,
 ) -> Option<u32> {
-    let mut code = None;
+    let mut code = first;
     for _ in 0..width {
         let Some(digit) = rest.peek().and_then(|c| c.to_digit(radix)) else { break };
         rest.next();

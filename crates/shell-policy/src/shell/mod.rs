@@ -12,7 +12,7 @@ pub(crate) use ast::{
     AssignedValue, Assignment, CompoundCommand, Connector, Heredoc, ListItem, ParameterOp, Program,
     Redirect, RedirectOp, ShellCommand, Simple, Word, WordPart,
 };
-pub(crate) use escape::{Octal, decode};
+pub(crate) use escape::{Octal, decode, find_unescaped};
 pub(crate) use parser::parse;
 
 pub(crate) const MAX_DEPTH: usize = 60;

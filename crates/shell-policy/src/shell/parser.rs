@@ -217,10 +217,8 @@ impl<'a> ShellParser<'a> {
 
     fn heredoc_body(&mut self, delimiter: &str, tabs: bool) -> String {
         let rest = self.rest();
-        let (length, next) = match heredoc_end(rest, delimiter, tabs) {
-            Some((length, next)) => (length, next),
-            None => (rest.len(), rest.len()),
-        };
+        let end = heredoc_end(rest, delimiter, tabs);
+        let (length, next) = end.unwrap_or((rest.len(), rest.len()));
         self.position += next;
         let body = rest.get(..length).unwrap_or_default();
         let mut body = match tabs {

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::ast::{ParameterOp, Program, Word, WordPart};
-use super::escape::{Octal, decode};
+use super::escape::{Octal, decode, find_unescaped};
 use super::parser::{ParseFailed, ShellParser};
 
 /// Joins adjacent text of the same kind.
@@ -61,7 +61,7 @@ impl ShellParser<'_> {
                         word.part(WordPart::Process { program, reads: false });
                     } else if extended {
                         self.note_extension("an extended pattern");
-                        self.pattern(&mut word)?;
+                        self.balanced(&mut word, *b"()")?;
                     } else {
                         break;
                     }
@@ -72,18 +72,20 @@ impl ShellParser<'_> {
         if word.has_part { Ok(Word { parts: word.parts }) } else { self.error("a word is missing") }
     }
 
-    fn pattern(&mut self, word: &mut WordBuilder) -> Result<(), ParseFailed> {
+    /// Parses up to the closing bracket of the opening one here.
+    fn balanced(
+        &mut self,
+        word: &mut WordBuilder,
+        [opening, closing]: [u8; 2],
+    ) -> Result<(), ParseFailed> {
         let mut open = 0_usize;
         while let Some(byte) = self.peek() {
-            match byte {
-                b'(' => open += 1,
-                b')' => open -= 1,
-                b'"' | b'\'' | b'\\' | b'$' | b'`' => {
-                    self.parse_piece(byte, word, false)?;
-                    continue;
-                }
-                _ => {}
+            if let b'"' | b'\'' | b'\\' | b'$' | b'`' = byte {
+                self.parse_piece(byte, word, false)?;
+                continue;
             }
+            open += usize::from(byte == opening);
+            open -= usize::from(byte == closing);
             self.one_char(word, false);
             if open == 0 {
                 return Ok(());
@@ -311,21 +313,13 @@ impl ShellParser<'_> {
 
     fn ansi_quoted(&mut self) -> Result<String, ParseFailed> {
         let rest = self.rest();
-        let mut escaped = false;
-        for (at, byte) in rest.bytes().enumerate() {
-            match byte {
-                _ if escaped => escaped = false,
-                b'\\' => escaped = true,
-                b'\'' => {
-                    self.position += at + 1;
-                    let text = decode(rest.get(..at).unwrap_or_default(), Octal::Bare);
-                    // The shell ends the text at a NUL.
-                    return Ok(text.split('\0').next().unwrap_or_default().to_owned());
-                }
-                _ => {}
-            }
-        }
-        self.error("a quote is not closed")
+        let Some(end) = find_unescaped(rest, "'") else {
+            return self.error("a quote is not closed");
+        };
+        self.position += end + 1;
+        let text = decode(rest.get(..end).unwrap_or_default(), Octal::Bare);
+        // The shell ends the text at a NUL.
+        Ok(text.split('\0').next().unwrap_or_default().to_owned())
     }
 
     pub(super) fn arithmetic_expression(&mut self) -> Result<Option<Vec<WordPart>>, ParseFailed> {
@@ -385,23 +379,8 @@ impl ShellParser<'_> {
 
     pub(super) fn bracketed(&mut self) -> Result<Word, ParseFailed> {
         let mut word = WordBuilder::default();
-        let mut open = 0_usize;
-        while let Some(byte) = self.peek() {
-            match byte {
-                b'[' => open += 1,
-                b']' => open -= 1,
-                b'"' | b'\'' | b'\\' | b'$' | b'`' => {
-                    self.parse_piece(byte, &mut word, false)?;
-                    continue;
-                }
-                _ => {}
-            }
-            self.one_char(&mut word, false);
-            if open == 0 {
-                return Ok(Word { parts: word.parts });
-            }
-        }
-        self.error("its brackets do not match")
+        self.balanced(&mut word, *b"[]")?;
+        Ok(Word { parts: word.parts })
     }
 
     fn braced_parameter(&mut self, quoted: bool) -> Result<WordPart, ParseFailed> {

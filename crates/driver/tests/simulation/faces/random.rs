@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 
 use ralph_events::event::{
-    Class, Commit, Entry, Event, Exit, FailAction, Failure, FailureKind, Feedback, Outcome,
-    Purpose, StallReason, Stamp, Stream, TodoItem, TodoStatus, Usage, WaitReason,
+    Class, Commit, Entry, Event, Exit, FailAction, Failure, FailureKind, Feedback, Leftover,
+    Outcome, Purpose, StallReason, Stamp, Stream, TodoItem, TodoStatus, Usage, WaitReason,
 };
 use ralph_events::run_state::RunState;
 
@@ -392,7 +392,7 @@ impl Writer {
     }
 
     fn any_event(&mut self, choice: u16) -> Event<'static> {
-        let choice = choice % 46;
+        let choice = choice % 48;
         match choice {
             0..STREAM_EVENTS => self.stream_event(choice),
             18 => run_started(),
@@ -433,6 +433,8 @@ impl Writer {
             },
             43 => stalling(),
             44 => Event::Repository { head: "c1".into(), commits: Vec::new(), by_others: false },
+            45 => Event::Recovered { run: "other".into(), processes: vec![leftover()] },
+            46 => Event::Planted { message: "it is now aside".into() },
             _ => Event::RunEnded {
                 outcome: Outcome::Stalled,
                 exit_code: 1,
@@ -560,6 +562,10 @@ fn stderr(text: &'static str) -> Event<'static> {
 fn todo(text: &str, done: bool) -> TodoItem {
     let status = if done { TodoStatus::Completed } else { TodoStatus::Pending };
     TodoItem { text: text.to_owned(), status }
+}
+
+fn leftover() -> Leftover {
+    Leftover { pid: 9, command: "sleep 1000".to_owned(), survived: false }
 }
 
 fn network_refused() -> Event<'static> {

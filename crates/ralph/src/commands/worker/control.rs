@@ -7,12 +7,12 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use super::{RmArgs, WorkerSelection, spawn, warn, worker_files_error};
+use crate::cli::args::BudgetArgs;
 use crate::executors::tmux::Tmux;
 use crate::workers::control::WorkerRequest;
 use crate::workers::selection::for_each_worker;
-use crate::workers::store::{LaunchRecord, StoredState, Worker, Workers};
+use crate::workers::store::{StoredState, Worker, Workers};
 use crate::workers::watch::WorkerWatcher;
-use ralph_engine::rules::Budget;
 use ralph_events::env_names;
 use ralph_events::error::Error;
 use ralph_process as process;
@@ -91,7 +91,7 @@ pub fn resume(selection: &WorkerSelection, limits: NewLimits) -> Result<u8, Erro
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NewLimits {
     pub(crate) iterations: Option<u32>,
-    pub(crate) budget: Budget,
+    pub(crate) budget: BudgetArgs,
 }
 
 fn can_resume(state: &WorkerState, alive: bool) -> bool {
@@ -178,7 +178,7 @@ fn resume_one(
             state.status != WorkerStatus::Paused
         })?;
     } else {
-        restart(worker, state, limits.budget)?;
+        restart(worker, state, &limits.budget)?;
     }
     crate::cli::print(&format!("resumed ralph loop for {name}\n")).map(drop)
 }
@@ -254,22 +254,24 @@ fn write_state_for_dead_loop(worker: &Worker, status: WorkerStatus) -> Result<()
     worker.save(&state).map_err(|err| worker_files_error(worker, &err))
 }
 
-fn restart(worker: &Worker, state: WorkerState, budget: Budget) -> Result<(), Error> {
-    let before = worker.launch()?;
-    let launch = LaunchRecord { budget: budget.or(before.budget), ..before.clone() };
+fn restart(worker: &Worker, state: WorkerState, budget: &BudgetArgs) -> Result<(), Error> {
+    let before = worker.spec()?;
     kill_leftovers(worker, &state);
     let idle = WorkerState { pid: None, ..state };
     {
         let _it = worker.claim().map_err(|err| worker_files_error(worker, &err))?;
         worker.save(&idle).map_err(|err| worker_files_error(worker, &err))?;
     }
-    if launch != before {
-        worker.save_launch(&launch).map_err(|err| worker_files_error(worker, &err))?;
+    let has_new_budget = !budget.is_none();
+    if has_new_budget {
+        let mut spec = before.clone();
+        spec.set_limits(None, budget);
+        worker.save_spec(&spec).map_err(|err| worker_files_error(worker, &err))?;
     }
     let opened = spawn::open_window(worker, None, |state| state.pid.is_some());
-    if opened.is_err() && launch != before {
+    if opened.is_err() && has_new_budget {
         // The worker did not start with the new budget. The first error is the one to report.
-        let _ = worker.save_launch(&before);
+        let _ = worker.save_spec(&before);
     }
     opened.map(|_| ())
 }
@@ -426,7 +428,7 @@ fn remove(worker: &Worker, args: &RmArgs) -> Result<(), Error> {
         return Err(Error::failed(format!("worker '{name}' is {status}"))
             .hint(format!("end it first: ralph kill {name}")));
     }
-    if let Some(worktree) = worker.launch().ok().and_then(|launch| launch.worktree) {
+    if let Some(worktree) = worker.worktree() {
         let path = worktree.path.display();
         if args.worktree {
             let branch = &worktree.branch;

@@ -20,36 +20,12 @@ pub use control::{NewLimits, kill, pause, resume, rm};
 pub use list::{ls, status};
 pub use logs::{attach, logs, send, wait};
 pub use run_loop::run_loop;
+pub(crate) use spawn::launch_spec;
 pub use spawn::spawn;
 pub use template::template;
 
 use crate::cli::warn;
 use ralph_events::error::Error;
-use ralph_events::exit_code;
-
-use crate::launch::Defaults;
-
-const DEFAULTS: Defaults = Defaults {
-    command: "spawn",
-    exit_at_limit: exit_code::SUCCESS,
-    retries: 4,
-    failure_uses_iteration: true,
-    exit_at_failure: exit_code::INCOMPLETE,
-    inactivity_ms: Some(300_000),
-    inactivity_fails: false,
-    exit_without_prompt: exit_code::INCOMPLETE,
-    empty_prompt: true,
-    term_pauses: true,
-    completion_is_final: true,
-    ..Defaults::RUN
-};
-
-/// A screen shows activity at once.
-const INTERACTIVE_DEFAULTS: Defaults = Defaults { inactivity_ms: Some(60_000), ..DEFAULTS };
-
-fn defaults(args: &SpawnArgs) -> &'static Defaults {
-    if args.interactive { &INTERACTIVE_DEFAULTS } else { &DEFAULTS }
-}
 
 fn worker_files_error(worker: &crate::workers::store::Worker, err: &std::io::Error) -> Error {
     Error::failed(format!("cannot use {}: {err}", worker.path.display()))

@@ -2,14 +2,13 @@
 
 use std::ffi::OsString;
 
-use clap::Parser;
 use jiff::tz::TimeZone;
 
-use super::{SpawnArgs, defaults, worker_files_error};
-use crate::cli::{Cli, CliCommand};
-use crate::launch::{self, BackgroundRun, LaunchPlan, prompt, rules};
+use super::worker_files_error;
+use crate::cli::args::ProjectArgs;
+use crate::launch::{BackgroundRun, LaunchAction, LaunchPlan, ResumedRun};
 use crate::project_dir;
-use crate::recover::recover_worktree;
+use crate::recover::recover_and_notify;
 use crate::workers::store::{StoredState, Worker, Workers};
 use ralph_driver::resume::ResumeState;
 use ralph_driver::run_spec::{PromptSource, RunSpec};
@@ -52,16 +51,6 @@ fn exec_with_spawner_env(worker: &Worker) -> Result<(), Error> {
     Err(failed(process::exec(&program.into(), &args, Some(env))))
 }
 
-pub(super) fn run_spec(plan: &LaunchPlan<'_>, args: &SpawnArgs) -> Result<RunSpec, Error> {
-    // A missing prompt exits with 1 here.
-    let prompt = prompt::prompt_source_or_empty(&args.prompt, &args.common, true)
-        .map_err(|err| Error { kind: ralph_events::error::ErrorKind::Failed, ..err })?;
-    let completion = rules::completion_rule(&args.completion, || Ok(CompletionRule::Never))?;
-    let mut spec = plan.spec(prompt, completion)?;
-    spec.agent.interactive = args.interactive;
-    Ok(spec)
-}
-
 fn initial_state(worker: &Worker, spec: &RunSpec) -> WorkerState {
     WorkerState {
         worker_name: worker.name.clone(),
@@ -81,22 +70,17 @@ fn initial_state(worker: &Worker, spec: &RunSpec) -> WorkerState {
 }
 
 fn start(worker: &Worker) -> Result<u8, Error> {
-    let launch = worker.launch()?;
-    project_dir::refuse_link_out(&launch.directory)?;
-    std::env::set_current_dir(&launch.directory).map_err(|err| {
-        let path = launch.directory.display();
+    let mut spec = worker.spec()?;
+    project_dir::refuse_link_out(&spec.directory)?;
+    // tmux started this process elsewhere.
+    std::env::set_current_dir(&spec.directory).map_err(|err| {
+        let path = spec.directory.display();
         Error::failed(format!("cannot enter the directory {path}: {err}"))
             .hint("restore it, or spawn the worker again from another directory")
     })?;
-    let mut parsed = Cli::try_parse_from(&launch.args)
-        .map_err(|err| Error::failed(format!("{}: {err}", worker.name)))?;
-    project_dir::resolve_paths_from_project(&parsed.project, &mut parsed.command);
-    let CliCommand::Spawn(mut args) = parsed.command else {
-        return Err(Error::failed(format!("worker '{}' was not spawned", worker.name)));
-    };
     // Its settings apply, also in a worktree.
-    let home = project_dir::open_project(&parsed.project)?;
-    let project = match launch.worktree {
+    let home = project_dir::open_project(&ProjectArgs { project_dir: None })?;
+    let project = match &spec.worktree {
         Some(worktree) if worktree.directory.is_dir() => {
             project_dir::refuse_link_out(&worktree.directory)?;
             project_dir::declare_project(&worktree.directory)?
@@ -114,39 +98,28 @@ fn start(worker: &Worker) -> Result<u8, Error> {
         .claim()
         .map_err(|_| Error::failed(format!("worker '{}' is running already", worker.name)))?;
     let wake_pipe = worker.create_wake_pipe().map_err(|err| worker_files_error(worker, &err))?;
-    let recovery = recover_worktree(&project, &home, &args.common)?;
-    let loaded = launch::load_settings(&home, &args.common, Vec::new(), Vec::new())?;
+    let notify_command = spec.settings.settings.notify.command.clone();
+    let recovery = recover_and_notify(&project, true, || notify_command)?;
     let previous = match worker.load_state() {
         StoredState::State(previous) => Some(previous),
         StoredState::Missing | StoredState::Invalid(_) => None,
     };
-    let journal = |run: &String| project.run_dir(run).journal().exists();
-    let resume = previous.as_ref().and_then(|previous| previous.run_id.clone()).filter(journal);
-    let resume_state = resume.as_ref().map(|run| load_resume_state(&project, run));
-    args.common.only_checks =
-        resume_state.as_ref().is_some_and(|it| it.run.resume.needs_only_checks());
-    let mut plan = LaunchPlan::new(&project, &args.common, defaults(&args), loaded, recovery)
-        .with_origin(&home);
-    let mut spec = run_spec(&plan, &args)?;
-    spec.rules.budget = launch.budget.or(spec.rules.budget);
+    let resume = previous.as_ref().and_then(|previous| resumed_run(&project, previous));
+    if resume.is_some() {
+        spec.settings.warnings.extend(spec.changed_settings_warning(&worker.spec_path()));
+    }
+    let mut plan = LaunchPlan::new(&project, spec, LaunchAction::Start, recovery);
+    (plan.origin, plan.resume) = (&home, resume);
+    let mut spec = plan.run_spec()?;
     let mut state = initial_state(worker, &spec);
-    let damage = resume_state
-        .as_ref()
-        .and_then(|resume_state| resume_state.journal_warning(&spec.rules.budget));
     if let Some(previous) = previous {
         // The user may have edited the limit.
         if previous.max_iterations > 0 {
             spec.rules.max_iterations = previous.max_iterations;
         }
-        spec.resumed = Some(match resume_state.filter(|resume_state| !resume_state.is_lost) {
-            Some(resume_state) => resume_state.run,
-            None => {
-                let mut state = RunState::default();
-                state.resume.iterations = previous.current_iteration;
-                state.resume.failures = previous.consecutive_failures;
-                state
-            }
-        });
+        if spec.resumed.is_none() {
+            set_progress(spec.resumed.insert(RunState::default()), &previous);
+        }
         state = WorkerState {
             status: WorkerStatus::Running,
             worker_name: state.worker_name,
@@ -155,21 +128,33 @@ fn start(worker: &Worker) -> Result<u8, Error> {
         state.directory = spec.directory.to_string_lossy().into_owned();
     }
     let tracker = WorkerTracker::new(state, TimeZone::system());
-    let interactive = args.interactive;
-    let background =
-        BackgroundRun { worker: worker.clone(), tracker, wake_pipe, resume, interactive };
-    plan.settings.warnings.extend(damage);
+    let interactive = spec.agent.interactive;
+    let background = BackgroundRun { worker: worker.clone(), tracker, wake_pipe, interactive };
     plan.preflight_background(spec, Some(background))?.start_or_show()
 }
 
+/// For a run whose journal is gone.
+fn set_progress(run: &mut RunState, previous: &WorkerState) {
+    run.resume.iterations = previous.current_iteration;
+    run.resume.failures = previous.consecutive_failures;
+}
+
 /// An interrupted iteration counts as used, like a failed one.
-fn load_resume_state(project: &Project, run: &str) -> ResumeState {
-    let mut state = ResumeState::load(&project.run_dir(run));
+fn resumed_run(project: &Project, previous: &WorkerState) -> Option<ResumedRun> {
+    let id = previous.run_id.clone()?;
+    let dir = project.run_dir(&id);
+    if !dir.journal().exists() {
+        return None;
+    }
+    let mut state = ResumeState::load(&dir);
     let point = &mut state.run.resume;
     if point.pending == Pending::Nothing
         && let Some(open) = point.open.take()
     {
         point.iterations = point.iterations.max(open.iteration);
     }
-    state
+    if state.is_lost {
+        set_progress(&mut state.run, previous);
+    }
+    Some(ResumedRun { id, state })
 }

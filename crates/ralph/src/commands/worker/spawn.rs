@@ -1,17 +1,17 @@
 //! `ralph spawn`: starts a worker, or undoes everything.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::{SpawnArgs, defaults, run_loop, warn, worker_files_error};
+use super::{SpawnArgs, warn, worker_files_error};
 use crate::executors::tmux::{SESSION_NAME, Tmux, TmuxWindow};
-use crate::launch::{self, LaunchPlan};
+use crate::launch::{self, LaunchAction, LaunchPlan, LaunchSpec, LoopCommand, prompt, rules};
 use crate::recover::{Recovery, recover};
-use crate::workers::store::{LaunchRecord, StoredState, Worker, Workers};
+use crate::workers::store::{StoredState, Worker, Workers};
 use crate::workers::watch::{WatchResult, WorkerWatcher};
 use crate::workers::worktree::Worktree;
 use ralph_driver::run_spec::{PromptSource, RunSpec};
+use ralph_engine::completion::CompletionRule;
 use ralph_events::error::{Error, ErrorKind};
 use ralph_git as git;
 use ralph_process::Interrupts;
@@ -51,15 +51,14 @@ pub fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, Error> {
     };
     // Prints the warnings: this process writes no journal.
     drop(recover(project, &args.common)?);
-    let loaded = launch::load_settings(project, &args.common, Vec::new(), Vec::new())?;
-    let plan = LaunchPlan::new(project, &args.common, defaults(args), loaded, Recovery::default());
+    let spec = launch_spec(project, args)?;
+    let plan = LaunchPlan::new(project, spec, args.common.action(), Recovery::default());
     // Report errors here, not in the window.
-    let spec = run_loop::run_spec(&plan, args)?;
-    if args.common.print_prompt {
-        return plan.print_prompt(&spec.prompt, None);
-    }
-    if args.common.dry_run {
-        return plan.preflight(spec)?.start_or_show();
+    let spec = plan.run_spec()?;
+    match plan.action {
+        LaunchAction::PrintPrompt => return plan.print_prompt(None),
+        LaunchAction::DryRun => return plan.preflight(spec)?.start_or_show(),
+        LaunchAction::Start => {}
     }
     if max_iterations > MANY_ITERATIONS {
         warn("high iteration count (>50) may consume significant resources");
@@ -78,21 +77,17 @@ pub fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, Error> {
     check_window_free(&worker)?;
     if args.worktree {
         warn_uncommitted(project, &spec);
-        warn_missing_copies(project, &plan.settings.settings.worker.copy);
+        warn_missing_copies(project, &plan.settings().worker.copy);
     } else {
         warn_shared_directory(&workers, project)?;
     }
-    let launch = LaunchRecord {
-        args: arguments(&worker.name)?,
-        directory: std::env::current_dir().unwrap_or_else(|_| project.root().to_owned()),
-        ..LaunchRecord::default()
-    };
     // From here on there is something to undo. If signals cannot be caught, they kill this process
     // as usual.
     let interrupts = Interrupts::install().ok();
-    let mut attempt = SpawnAttempt { worker: &worker, launch, previous_files: None, interrupts };
+    let spec = plan.spec;
+    let mut attempt = SpawnAttempt { worker: &worker, spec, previous_files: None, interrupts };
     let branch = args.worktree.then_some(args.branch.as_deref());
-    let state = match attempt.run(project, branch, &plan.settings.settings.worker.copy) {
+    let state = match attempt.run(project, branch) {
         Ok(state) => state,
         Err(error) => {
             attempt.undo();
@@ -110,10 +105,21 @@ pub fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, Error> {
     if args.wait { super::logs::wait_for(&worker, interrupts) } else { Ok(0) }
 }
 
+pub(crate) fn launch_spec(project: &Project, args: &SpawnArgs) -> Result<LaunchSpec, Error> {
+    let (command, common) = (LoopCommand::Spawn, &args.common);
+    let loaded = launch::load_settings(project, common, Vec::new(), Vec::new())?;
+    // A missing prompt exits with 1 here.
+    let prompt = prompt::prompt_source_or_empty(&args.prompt, true)
+        .map_err(|err| Error { kind: ErrorKind::Failed, ..err })?;
+    let completion = rules::completion_rule(&args.completion, || Ok(CompletionRule::Never))?;
+    let spec = LaunchSpec::new(command, project, common, None, loaded, prompt, completion);
+    Ok(LaunchSpec { interactive: args.interactive, ..spec })
+}
+
 /// A worker that is being started, with what is needed to undo it.
 struct SpawnAttempt<'a> {
     worker: &'a Worker,
-    launch: LaunchRecord,
+    spec: LaunchSpec,
     /// The moved files of the previous worker with this name.
     previous_files: Option<PathBuf>,
     interrupts: Option<Interrupts>,
@@ -125,30 +131,30 @@ impl SpawnAttempt<'_> {
         &mut self,
         project: &Project,
         branch: Option<Option<&str>>,
-        copy: &[String],
     ) -> Result<WorkerState, Error> {
         let worker = self.worker;
         self.previous_files = worker.archive().map_err(|err| worker_files_error(worker, &err))?;
         if let Some(branch) = branch {
             warn_submodules(project);
+            let copy = &self.spec.settings.settings.worker.copy;
             let made = Worktree::create(project.root(), &worker.name, branch, copy);
-            self.launch.worktree = Some(made.map_err(|err| {
+            self.spec.worktree = Some(made.map_err(|err| {
                 let prefix = format!("cannot make a worktree for '{}'", worker.name);
                 Error { message: format!("{prefix}: {}", err.message), ..err }
             })?);
         }
         worker
             .create()
-            .and_then(|()| worker.save_launch(&self.launch))
+            .and_then(|()| worker.save_spec(&self.spec))
             .map_err(|err| worker_files_error(worker, &err))?;
         open_window(worker, self.interrupts, |_| true)
     }
 
     fn undo(self) {
-        let SpawnAttempt { worker, launch, previous_files, .. } = self;
+        let SpawnAttempt { worker, spec, previous_files, .. } = self;
         // Report only the first error.
         let _ = worker.remove();
-        if let Some(worktree) = launch.worktree {
+        if let Some(worktree) = spec.worktree {
             worktree.undo();
         }
         if let Some(previous_files) = previous_files {
@@ -162,21 +168,6 @@ impl SpawnAttempt<'_> {
             let _ = std::fs::remove_dir_all(previous_files);
         }
     }
-}
-
-fn arguments(name: &str) -> Result<Vec<String>, Error> {
-    let args: Result<Vec<String>, OsString> =
-        std::env::args_os().map(OsString::into_string).collect();
-    let mut args = args.map_err(|arg| {
-        Error::new(ErrorKind::Usage, format!("not UTF-8: {}", arg.to_string_lossy()))
-            .hint("what a worker is started with is kept in a file, as text")
-    })?;
-    let end = args.iter().position(|arg| arg == "--").unwrap_or(args.len());
-    let named = args[..end].iter().any(|arg| arg == "--name" || arg.starts_with("--name="));
-    if !named {
-        args.insert(end, format!("--name={name}"));
-    }
-    Ok(args)
 }
 
 /// The name of a paused or running worker stays taken, even if its process is gone.
