@@ -179,6 +179,8 @@ impl Control for NullWorld {
         Vec::new()
     }
 
+    fn acknowledge_requests(&mut self) {}
+
     fn refusals(&mut self) -> Vec<Refusal> {
         Vec::new()
     }

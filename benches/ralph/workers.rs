@@ -5,10 +5,10 @@ use std::io;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use ralph::workers::control::WorkerRequest;
 use ralph::workers::store::{StoredState, Worker, Workers};
 use ralph::workers::watch::WorkerWatcher;
 use ralph_report::worker_lines::{WorkerState, WorkerStatus};
+use ralph_store::requests::Request;
 use serde_json::json;
 
 use crate::bench_dir::{BenchDir, proc_figure, silent};
@@ -121,11 +121,11 @@ fn ask(worker: &Worker, child: &Child, seconds: u64) -> io::Result<(f64, f64)> {
     let mut longest = 0_f64;
     for nth in 0..50 {
         let (wish, status) = match nth % 2 {
-            0 => (WorkerRequest::Pause, WorkerStatus::Paused),
-            _ => (WorkerRequest::Resume, WorkerStatus::Running),
+            0 => (Request::Pause, WorkerStatus::Paused),
+            _ => (Request::Resume { max_iterations: None }, WorkerStatus::Running),
         };
         let sent_at = Instant::now();
-        worker.send_request(wish)?;
+        worker.send_request(&wish)?;
         until(&|state| state.status == status)?;
         longest = longest.max(sent_at.elapsed().as_secs_f64());
     }

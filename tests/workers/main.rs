@@ -5,6 +5,7 @@ mod support;
 
 mod control;
 mod crash;
+mod foreground;
 mod interactive;
 mod listing;
 mod spawn;

@@ -78,6 +78,7 @@ pub fn run<W: World>(
         task: ActiveTask::None,
         log_slugs: prompts::log_slugs(commands.iter().map(|command| &**command)),
         queue: VecDeque::new(),
+        has_taken_requests: false,
         staged_snapshot: None,
         unused_commit_message: None,
         iterations_without_tools: 0,
@@ -117,6 +118,8 @@ struct Driver<'s, W> {
     task: ActiveTask,
     log_slugs: Vec<String>,
     queue: VecDeque<Input>,
+    /// Requests are in the queue, or were handled and not acknowledged yet.
+    has_taken_requests: bool,
     commit_message: Option<String>,
     /// Changes that the commit message describes.
     staged_snapshot: Option<StagedSnapshot>,
@@ -236,6 +239,9 @@ impl<W: World> Driver<'_, W> {
             self.step(input);
             if self.queue.is_empty() {
                 self.flush();
+                if std::mem::take(&mut self.has_taken_requests) {
+                    self.world.acknowledge_requests();
+                }
             }
         }
     }

@@ -67,6 +67,8 @@ pub enum ControlRequest {
 /// A source of requests. A byte in the world's control pipe announces one.
 pub trait ControlSource {
     fn take(&mut self) -> Vec<ControlRequest>;
+    /// The requests taken so far are in the journal.
+    fn acknowledge(&mut self);
     /// Returns why no requests can arrive any more.
     fn obstacle(&mut self) -> Option<String>;
 }
@@ -197,6 +199,8 @@ pub trait Repository {
 pub trait Control {
     /// Requests since the last call.
     fn requests(&mut self) -> Vec<ControlRequest>;
+    /// The requests taken so far are in the journal; until then they survive a crash.
+    fn acknowledge_requests(&mut self);
     /// Hosts refused since the last call.
     fn refusals(&mut self) -> Vec<Refusal>;
     /// Restores ralph's own files and returns messages about it.

@@ -70,7 +70,7 @@ impl Drop for Recovery {
 /// The first step of every loop command. `--dry-run` and `--print-prompt` only remove planted
 /// files.
 pub(crate) fn recover(project: &Project, args: &LoopArgs) -> Result<Recovery, Error> {
-    let starts_run = args.action() == LaunchAction::Start;
+    let starts_run = matches!(args.action(), LaunchAction::Start | LaunchAction::StartInBackground);
     recover_and_notify(project, starts_run, || {
         let settings = launch::load_settings(project, args, Vec::new(), Vec::new());
         settings.ok().and_then(|loaded| loaded.settings.notify.command)

@@ -106,6 +106,10 @@ pub struct WorkerState {
     pub pid: Option<u32>,
     pub run_id: Option<String>,
     pub directory: String,
+    /// The command that started the run; empty in files of version 0.1, which knew `spawn` only.
+    pub command: String,
+    /// The run is in a terminal of the user, not in a window of its own.
+    pub foreground: bool,
     /// The agent runs on a terminal of its own.
     pub interactive: bool,
     /// The exit code of the loop.
@@ -154,6 +158,11 @@ impl WorkerState {
 }
 
 impl WorkerState {
+    /// Started by `ralph spawn`.
+    pub fn is_spawned(&self) -> bool {
+        matches!(self.command.as_str(), "" | "spawn")
+    }
+
     /// The loop has ended, and nothing is left to do.
     pub fn is_complete(&self) -> bool {
         self.status.has_ended() && self.outcome == Some(WorkerOutcome::Complete)

@@ -19,6 +19,7 @@ pub mod private_files;
 pub mod project;
 pub mod project_record;
 pub mod relocation;
+pub mod requests;
 pub mod run_files;
 pub mod runs;
 pub mod runs_link;

@@ -74,6 +74,20 @@ pub struct RunDir {
     pub path: PathBuf,
 }
 
+/// The characters at the end of a run id that select the run.
+const SUFFIX: usize = 4;
+
+/// Whether a text is the id of a run, the beginning of it, or its last four characters.
+pub fn is_selected(id: &str, text: &str) -> bool {
+    id.starts_with(text) || text.len() == SUFFIX && id.ends_with(text)
+}
+
+/// Whether a text can be part of a run id.
+pub fn is_id_part(text: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_digit() || matches!(c, 'a'..='f' | '-');
+    !text.is_empty() && text.chars().all(is_part)
+}
+
 impl RunDir {
     pub fn journal(&self) -> PathBuf {
         self.path.join("events.jsonl")

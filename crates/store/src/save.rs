@@ -27,6 +27,14 @@ pub fn save_without_sync(path: &Path, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
+/// Like [`save_privately`]; fails with `AlreadyExists` if there is such a file.
+pub fn save_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let file = write_temp_beside(path, bytes, FileAccessMode::UserOnly)?;
+    file.persist_noclobber(path).map_err(|error| error.error)?;
+    sync_directory_of(path);
+    Ok(())
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FileAccessMode {
     /// The mode of the replaced file, or that of the umask.

@@ -87,6 +87,8 @@ impl<W: World> Driver<'_, W> {
         match std::mem::replace(&mut self.task, ActiveTask::None) {
             ActiveTask::Agent(task) if task.child == child => {
                 self.finish_filter();
+                // A sender that was killed may not have woken the run.
+                self.handle_requests();
                 self.agent_ended(*task, ended, now);
             }
             ActiveTask::Guardrail(own, run) if own == child => {
@@ -109,6 +111,7 @@ impl<W: World> Driver<'_, W> {
 
     pub(super) fn handle_requests(&mut self) {
         for request in self.world.requests() {
+            self.has_taken_requests = true;
             self.queue.push_back(match request {
                 ControlRequest::Pause => Input::Pause,
                 ControlRequest::Resume { max_iterations } => Input::Resume { max_iterations },

@@ -60,6 +60,12 @@ impl Control for RealWorld {
         self.control.as_mut().map(|control| control.take()).unwrap_or_default()
     }
 
+    fn acknowledge_requests(&mut self) {
+        if let Some(control) = &mut self.control {
+            control.acknowledge();
+        }
+    }
+
     fn refusals(&mut self) -> Vec<Refusal> {
         self.sandbox.as_mut().map(|cell| cell.sandbox.refusals()).unwrap_or_default()
     }

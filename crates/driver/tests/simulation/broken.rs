@@ -322,6 +322,7 @@ impl<W: World> Repository for Through<'_, W> {
 impl<W: World> Control for Through<'_, W> {
     forward! {
         fn requests(&mut self) -> Vec<ControlRequest>;
+        fn acknowledge_requests(&mut self);
         fn refusals(&mut self) -> Vec<Refusal>;
         fn cleanup(&mut self) -> io::Result<Vec<String>>;
         fn obstacle(&mut self, next: RunStep) -> Option<String>;

@@ -878,6 +878,8 @@ impl Control for SimWorld {
         std::mem::take(&mut self.requests)
     }
 
+    fn acknowledge_requests(&mut self) {}
+
     fn refusals(&mut self) -> Vec<Refusal> {
         std::mem::take(&mut self.refusals)
     }

@@ -59,6 +59,22 @@ pub struct CompletionArgs {
 /// What every loop takes.
 #[derive(Debug, Default, Args)]
 pub struct LoopArgs {
+    /// What to call the run, for commands such as `ralph status`; without this, a worker is worker-1 and so on, and
+    /// other runs have the name of their directory.
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+
+    /// Run in the background, in a tmux window; with a name, the same as --background --name NAME.
+    #[arg(
+        long,
+        value_name = "NAME",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "",
+        conflicts_with_all = ["dry_run", "print_prompt"]
+    )]
+    pub background: Option<String>,
+
     /// Stop after this many iterations.
     #[arg(
         short = 'n',
@@ -147,10 +163,16 @@ pub struct LoopArgs {
 }
 
 impl LoopArgs {
+    pub(crate) fn run_name(&self) -> Option<&str> {
+        let background = self.background.as_deref().filter(|name| !name.is_empty());
+        background.or(self.name.as_deref())
+    }
+
     pub(crate) fn action(&self) -> LaunchAction {
         match self {
             LoopArgs { print_prompt: true, .. } => LaunchAction::PrintPrompt,
             LoopArgs { dry_run: true, .. } => LaunchAction::DryRun,
+            LoopArgs { background: Some(_), .. } => LaunchAction::StartInBackground,
             _ => LaunchAction::Start,
         }
     }

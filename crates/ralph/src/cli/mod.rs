@@ -87,30 +87,30 @@ pub enum CliCommand {
     Archive(commands::archive::ArchiveArgs),
 
     /// Start a worker: a loop in the background, in a tmux window, known by name.
-    #[command(after_help = commands::worker::SPAWN_EXAMPLES)]
+    #[command(after_help = commands::worker::SPAWN_EXAMPLES, mut_arg("background", |arg| arg.hide(true)))]
     Spawn(Box<commands::worker::SpawnArgs>),
 
-    /// List the workers.
+    /// List the runs on this machine: workers, and runs in terminals.
     #[command(after_help = commands::worker::LS_EXAMPLES)]
     Ls(commands::worker::LsArgs),
 
-    /// Show how far workers are.
+    /// Show how far runs are.
     #[command(after_help = commands::worker::STATUS_EXAMPLES)]
     Status(commands::worker::StatusArgs),
 
-    /// Have workers begin nothing new after what they are doing.
+    /// Pause runs after the current iteration.
     #[command(after_help = commands::worker::PAUSE_EXAMPLES)]
     Pause(commands::worker::WorkerSelection),
 
-    /// Go on with a run that was stopped or cut off, or with a paused worker.
+    /// Continue a run that was paused, stopped or cut off.
     #[command(after_help = commands::resume::EXAMPLES)]
     Resume(commands::resume::ResumeArgs),
 
-    /// End workers and their agents now.
+    /// End runs and their agents now.
     #[command(after_help = commands::worker::KILL_EXAMPLES)]
     Kill(commands::worker::WorkerSelection),
 
-    /// Show what a worker has done, and does.
+    /// Show the output of a run.
     #[command(after_help = commands::worker::LOGS_EXAMPLES)]
     Logs(commands::worker::LogsArgs),
 
@@ -118,7 +118,7 @@ pub enum CliCommand {
     #[command(after_help = commands::worker::ATTACH_EXAMPLES)]
     Attach(commands::worker::SelectionArgs),
 
-    /// Wait for the end of workers, and exit with their code.
+    /// Wait for the end of runs, and exit with their code.
     #[command(after_help = commands::worker::WAIT_EXAMPLES)]
     Wait(commands::worker::WorkerSelection),
 
@@ -126,7 +126,7 @@ pub enum CliCommand {
     #[command(after_help = commands::worker::SEND_EXAMPLES)]
     Send(commands::worker::SendArgs),
 
-    /// Forget workers that have come to their end.
+    /// Remove runs that have ended from the list.
     #[command(after_help = commands::worker::RM_EXAMPLES)]
     Rm(commands::worker::RmArgs),
 
@@ -281,7 +281,7 @@ fn dispatch(mut cli: Cli) -> Result<u8, Error> {
         CliCommand::Send(args) => commands::worker::send(&args),
         CliCommand::Rm(args) => commands::worker::rm(&args),
         CliCommand::Template(args) => commands::worker::template(project()?.root(), &args),
-        CliCommand::WorkerLoop(args) => commands::worker::run_loop(&args.name),
+        CliCommand::WorkerLoop(args) => crate::executors::local::run_in_window(&args.name),
         CliCommand::Init => commands::init::init(&project()?),
         CliCommand::Settings(args) => commands::settings::settings(&cli.project, &args),
         CliCommand::Runs(args) => commands::runs::runs(&own()?, &args),

@@ -27,8 +27,8 @@ Examples:
 
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// The run, or the beginning of its name, or a worker, wherever that works; the last run of this project if none
-    /// is given.
+    /// The run, wherever it works: name, run id, the beginning of it, or its last four characters; the last run
+    /// of this project if none is given.
     pub run: Option<String>,
 
     /// How to tell it.

@@ -8,17 +8,18 @@ use crate::launch::{
     LaunchAction, LaunchPlan, LaunchSpec, LoopCommand, ResumedRun, start_record_v1,
 };
 use crate::recover::{Recovery, recover_and_notify};
-use crate::workers::store::{StoredState, Workers};
+use crate::workers::store::{StoredState, Worker, Workers, find_run_anywhere};
 use ralph_driver::resume;
 use ralph_driver::session;
 use ralph_events::error::Error;
 use ralph_events::event::Outcome;
 use ralph_events::exit_code;
+use ralph_report::worker_lines::WorkerStatus;
 use ralph_store::lock;
 use ralph_store::project::Project;
 use ralph_store::runs::{self, RunDir};
 
-use super::runs::{find_by_prefix, is_run_id_like, list_runs, no_runs_error};
+use super::runs::{find_by_prefix, list_runs, no_runs_error};
 use super::worker::{self, NewLimits, WorkerSelection};
 use super::{mode, run, work};
 use crate::cli::args::{BudgetArgs, OutputMode, ProjectArgs};
@@ -51,10 +52,10 @@ reboot, the end of tmux), that was killed, that gave up or that reached its limi
 next iteration; -n, or `max_iterations` in its state.json, gives it another limit, and --max-cost,
 --max-tokens and --max-time another budget.";
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct ResumeArgs {
-    /// The run, or the beginning of its name, or one or more workers; the last run that did not complete
-    /// if none is given.
+    /// The run: its name, its id, the beginning of that, or its last four characters; the last run of this
+    /// project that did not complete if none is given. Several names for several workers.
     #[arg(value_name = "RUN")]
     pub runs: Vec<String>,
 
@@ -98,23 +99,33 @@ pub fn resume(place: &ProjectArgs, args: &ResumeArgs) -> Result<u8, Error> {
     if args.all {
         return resume_workers(&WorkerSelection::all(), args);
     }
-    let several = args.runs.len() > 1;
-    if several && let Some(run) = args.runs.iter().find(|name| !is_worker(name)) {
-        return Err(Error::usage(format!("{run} is no worker, and runs go on one at a time"))
-            .hint(format!("ralph resume {run}"))
-            .hint("`ralph ls` lists workers, `ralph runs` lists runs"));
-    }
-    if several || args.runs.first().is_some_and(|name| is_worker(name)) {
+    if args.runs.len() > 1 {
+        if let Some(run) = args.runs.iter().find(|name| !is_worker(name)) {
+            return Err(Error::usage(format!("{run} is no worker, and runs go on one at a time"))
+                .hint(format!("ralph resume {run}"))
+                .hint("`ralph ls` lists workers, `ralph runs` lists runs"));
+        }
         return resume_workers(&WorkerSelection { names: args.runs.clone(), all: false }, args);
     }
+    let wanted = args.runs.first().map(String::as_str);
+    let workers = Workers::open_user_dir();
+    let named = |name| workers.as_ref().ok()?.by_name(name).ok().filter(|it| it.path.is_dir());
+    if let Some(worker) = wanted.and_then(named) {
+        return resume_named(&worker, args);
+    }
     let project = crate::project_dir::open_project(place)?;
-    if let Some(worker) = args.runs.first().and_then(|run| worker_elsewhere(&project, run)) {
-        return resume_workers(&WorkerSelection::single(&worker), args);
+    if let Some(wanted) = wanted.filter(|run| !is_here(&project, run)) {
+        if let Some(worker) = find_record(wanted) {
+            return resume_named(&worker, args);
+        }
+        if let Some((project, run)) = find_run_anywhere(wanted)? {
+            return resume_elsewhere(&project, &run.id, args);
+        }
     }
     let has_runs = project.runs_dir().is_dir();
     let project = crate::project_dir::require_project(place, has_runs)?;
     let recovery = recover_and_notify(&project, !args.dry_run, || None)?;
-    let Some(run) = select_run(&project, args.runs.first().map(String::as_str))? else {
+    let Some(run) = select_run(&project, wanted)? else {
         let names = resumable_workers(&project);
         return match names.first() {
             None => print("nothing to resume: every run of this project is complete\n"),
@@ -125,27 +136,72 @@ pub fn resume(place: &ProjectArgs, args: &ResumeArgs) -> Result<u8, Error> {
         };
     };
     let id = &run.dir.id;
+    let worker = find_record(id);
     if is_running(&run.dir) {
         let pid = run.state.run.info.pid;
-        return Err(Error::input(format!("run {id} is still going on (process {pid})"))
-            .hint("wait for it to end, or stop it first"));
+        return match worker.filter(is_paused) {
+            Some(worker) => resume_workers(&WorkerSelection::single(&worker.name), args),
+            None => Err(Error::input(format!("run {id} is still going on (process {pid})"))
+                .hint("wait for it to end, or stop it first")),
+        };
     }
     if run.is_complete() {
         return run.print_nothing_to_do();
     }
-    if run.state.run.info.command == "spawn" {
-        return match find_worker(id) {
-            Some(name) => resume_workers(&WorkerSelection::single(&name), args),
-            None => Err(Error::input(format!("run {id} is that of a worker that is gone"))
-                .hint("ralph spawn starts a new one")),
-        };
+    if let Some(worker) = worker.filter(|worker| !is_of_terminal(worker)) {
+        return resume_workers(&WorkerSelection::single(&worker.name), args);
     }
+    if run.state.run.info.command == "spawn" {
+        return Err(Error::input(format!("run {id} is that of a worker that is gone"))
+            .hint("ralph spawn starts a new one"));
+    }
+    continue_run(&project, run, args, recovery, None)
+}
+
+/// Resumes a run by its name: in this terminal if it was in one and has ended.
+fn resume_named(worker: &Worker, args: &ResumeArgs) -> Result<u8, Error> {
+    match worker.last_run() {
+        Some((project, run)) if is_of_terminal(worker) && !worker.is_alive() => {
+            resume_elsewhere(&project, &run.id, args)
+        }
+        _ => resume_workers(&WorkerSelection::single(&worker.name), args),
+    }
+}
+
+fn resume_elsewhere(project: &Project, id: &str, args: &ResumeArgs) -> Result<u8, Error> {
+    crate::project_dir::refuse_link_out(project.root())?;
+    let project = crate::project_dir::declare_project(project.root())?;
+    resume_run(&project, id, args, None)
+}
+
+/// Resumes a run in this process. `window` is its record if this is its window.
+pub(crate) fn resume_run(
+    project: &Project,
+    id: &str,
+    args: &ResumeArgs,
+    window: Option<Worker>,
+) -> Result<u8, Error> {
+    let recovery = recover_and_notify(project, !args.dry_run, || None)?;
+    let run = ResumableRun::read(find_by_prefix(list_runs(project)?, id)?);
+    if run.is_complete() {
+        return run.print_nothing_to_do();
+    }
+    continue_run(project, run, args, recovery, window)
+}
+
+fn continue_run(
+    project: &Project,
+    run: ResumableRun,
+    args: &ResumeArgs,
+    recovery: Recovery,
+    window: Option<Worker>,
+) -> Result<u8, Error> {
     run.refuse_lost()?;
-    let (mut spec, path) = run.spec(&project)?;
-    run.prepare(&mut spec, &path, &project);
+    let (mut spec, path) = run.spec(project)?;
+    run.prepare(&mut spec, &path, project);
     spec.set_limits(args.max_iterations, &args.budget);
     let dir = run.dir.clone();
-    restart(&project, run, spec, args, recovery).or_else(|err| {
+    restart(project, run, spec, args, recovery, window).or_else(|err| {
         // Another process may have completed it while this one waited for the lock.
         let run = ResumableRun::read(dir);
         if run.is_complete() { run.print_nothing_to_do() } else { Err(err) }
@@ -157,8 +213,18 @@ fn is_running(dir: &RunDir) -> bool {
     lock::holds_for(session::LOCK_RETRY_FOR, || dir.is_running())
 }
 
+/// Whether the run can be resumed without a terminal.
 fn is_worker(name: &str) -> bool {
-    Workers::open_user_dir().is_ok_and(|workers| workers.find(name).is_ok())
+    let found = Workers::open_user_dir().and_then(|workers| workers.find(name));
+    found.is_ok_and(|worker| worker.is_alive() || !is_of_terminal(&worker))
+}
+
+fn is_of_terminal(worker: &Worker) -> bool {
+    matches!(worker.load_state(), StoredState::State(state) if state.foreground)
+}
+
+fn is_paused(worker: &Worker) -> bool {
+    matches!(worker.load_state(), StoredState::State(state) if state.status == WorkerStatus::Paused)
 }
 
 fn resume_workers(selection: &WorkerSelection, args: &ResumeArgs) -> Result<u8, Error> {
@@ -179,21 +245,20 @@ fn resumable_workers(project: &Project) -> Vec<String> {
     let workers = Workers::open_user_dir().and_then(|workers| workers.all()).unwrap_or_default();
     let resumable = workers.into_iter().filter(|worker| {
         matches!(worker.load_state(), StoredState::State(state)
-            if state.directory == here && !state.is_complete())
+            if state.directory == here && state.is_spawned() && !state.is_complete())
             && !worker.is_alive()
     });
     resumable.map(|worker| worker.name).collect()
 }
 
-fn find_worker(run: &str) -> Option<String> {
-    Workers::open_user_dir().ok()?.find_by_run(run).map(|(worker, _)| worker.name)
+/// The record of a run, if it was the last one with its name.
+fn find_record(id: &str) -> Option<Worker> {
+    Workers::open_user_dir().ok()?.find_by_run(id).ok()?
 }
 
-/// The worker of this run, if that is elsewhere, such as in a worktree.
-fn worker_elsewhere(project: &Project, run: &str) -> Option<String> {
+fn is_here(project: &Project, wanted: &str) -> bool {
     let here = runs::list(&project.runs_dir()).unwrap_or_default();
-    let is_here = here.iter().any(|it| it.id.starts_with(run));
-    (is_run_id_like(run) && !is_here).then(|| find_worker(run)).flatten()
+    here.iter().any(|run| runs::is_selected(&run.id, wanted))
 }
 
 struct ResumableRun {
@@ -286,7 +351,7 @@ fn select_run(project: &Project, wanted: Option<&str>) -> Result<Option<Resumabl
     let runs = list_runs(project)?;
     if let Some(wanted) = wanted {
         let could_be_a_run = wanted.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
-        if !could_be_a_run && !runs.iter().any(|run| run.id.starts_with(wanted)) {
+        if !could_be_a_run && !runs.iter().any(|run| runs::is_selected(&run.id, wanted)) {
             let message = format!("worker '{wanted}' not found, and no such run");
             return Err(Error::failed(message).hint("`ralph ls` and `ralph runs` list them"));
         }
@@ -309,6 +374,7 @@ fn restart(
     spec: LaunchSpec,
     args: &ResumeArgs,
     recovery: Recovery,
+    window: Option<Worker>,
 ) -> Result<u8, Error> {
     let ResumableRun { dir, state } = run;
     let action = if args.dry_run { LaunchAction::DryRun } else { LaunchAction::Start };
@@ -318,6 +384,12 @@ fn restart(
     }
     plan.view.output = args.output.unwrap_or(plan.view.output);
     plan.resume = Some(ResumedRun { id: dir.id, state });
+    plan.window = window;
+    launch(plan)
+}
+
+/// Carries out the plan of any loop command.
+pub(crate) fn launch(plan: LaunchPlan<'_>) -> Result<u8, Error> {
     match plan.spec.command {
         LoopCommand::Run | LoopCommand::Spawn => run::launch(plan),
         LoopCommand::Plan | LoopCommand::Build | LoopCommand::Prompt => mode::launch(plan),

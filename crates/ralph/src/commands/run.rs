@@ -18,6 +18,9 @@ Examples:
   With the settings of this project and a prompt that may be edited while it runs:
     ralph run -f PROMPT.md
 
+  The same in the background, in a tmux window:
+    ralph run -f PROMPT.md --background=fix
+
   See what would be run:
     ralph run -f PROMPT.md --dry-run
 

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use clap::Args;
 
-use crate::workers::store::Workers;
+use crate::workers::store::{Workers, find_run_anywhere};
 use ralph_driver::resume;
 use ralph_events::error::Error;
 use ralph_events::event::Event;
@@ -39,7 +39,8 @@ Examples:
 
 #[derive(Debug, Args)]
 pub struct ReplayArgs {
-    /// The run, or the beginning of its name, or a worker; the last run if none is given.
+    /// The run, wherever it works: name, run id, the beginning of it, or its last four characters; the last run
+    /// of this project if none is given.
     pub run: Option<String>,
 
     /// Tell what ralph itself did, too.
@@ -113,36 +114,35 @@ pub fn replay(
     Ok(0)
 }
 
-/// Finds a run by id or worker name, in this project or in a worker's, and returns its project.
+/// Finds a run by name or id, here or elsewhere on this machine, and returns its project.
 pub(super) fn locate_run(
     own: impl FnOnce() -> Result<Project, Error>,
     wanted: Option<&str>,
 ) -> Result<(Project, RunDir), Error> {
-    let run = wanted.filter(|name| is_run_id_like(name));
-    let name = wanted.filter(|_| run.is_none());
-    if let Some(worker) = name.and_then(|name| Workers::open_user_dir().ok()?.find(name).ok()) {
-        let no_run_error =
-            || Error::failed(format!("worker '{}' has not done anything yet", worker.name));
-        return worker.run().ok_or_else(no_run_error);
+    let workers = Workers::open_user_dir();
+    let named = |name| workers.as_ref().ok()?.by_name(name).ok().filter(|it| it.path.is_dir());
+    if let Some(worker) = wanted.and_then(named) {
+        return worker.run().ok_or_else(|| {
+            Error::failed(format!("worker '{}' has not done anything yet", worker.name))
+        });
     }
     let found = own().and_then(|project| {
         let dir = find_run(list_runs(&project)?, wanted)?;
         Ok((project, dir))
     });
     found.or_else(|err| {
-        let of_worker = |run| Workers::open_user_dir().ok()?.find_by_run(run)?.0.run();
-        run.and_then(of_worker).ok_or(err)
+        let Some(wanted) = wanted else { return Err(err) };
+        let living = workers.as_ref().ok().and_then(|it| it.find_by_run(wanted).ok()?);
+        match living.and_then(|worker| worker.run()) {
+            Some(run) => Ok(run),
+            None => find_run_anywhere(wanted)?.filter(|(_, run)| run.has_started()).ok_or(err),
+        }
     })
 }
 
 pub(super) fn read_journal(dir: &RunDir) -> Result<Entries<File>, Error> {
     dir.read_journal()
         .map_err(|err| Error::input(format!("cannot read {}: {err}", dir.journal().display())))
-}
-
-pub(super) fn is_run_id_like(name: &str) -> bool {
-    name.starts_with(|c: char| c.is_ascii_digit())
-        && name.chars().all(|c| c.is_ascii_hexdigit() || c == '-')
 }
 
 pub(super) fn find_run(all: Vec<RunDir>, wanted: Option<&str>) -> Result<RunDir, Error> {
@@ -162,7 +162,7 @@ pub(super) fn no_runs_error() -> Error {
 }
 
 pub(super) fn find_by_prefix(all: Vec<RunDir>, prefix: &str) -> Result<RunDir, Error> {
-    let mut matches = all.into_iter().filter(|run| run.id.starts_with(prefix));
+    let mut matches = all.into_iter().filter(|run| runs::is_selected(&run.id, prefix));
     match (matches.next(), matches.next()) {
         (Some(run), None) => Ok(run),
         (None, _) => {

@@ -1,158 +1,181 @@
-//! All calls of tmux. They touch only the session `ralph`.
+//! A window of tmux, which outlives the terminal of the user.
 
-use std::ffi::{OsStr, OsString};
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+mod client;
 
-use ralph_events::env_names;
+use std::ffi::OsString;
+use std::time::{Duration, Instant};
+
+pub use client::{SESSION_NAME, Tmux, TmuxWindow};
+
+use super::{Executor, Start};
+use crate::cli::warn;
+use crate::workers::store::{StoredState, Worker, worker_files_error};
+use crate::workers::watch::{WatchResult, WorkerWatcher};
+use crate::workers::worktree::Worktree;
 use ralph_events::error::{Error, ErrorKind};
-use ralph_process::trust::OutsideCommand;
+use ralph_process::{self as process, Interrupts, trust};
+use ralph_report::worker_lines::{WorkerState, WorkerStatus};
+use ralph_store::lock;
 
-pub const SESSION_NAME: &str = "ralph";
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Includes starting the server.
-const TMUX_TIMEOUT: Duration = Duration::from_secs(20);
+const WINDOW_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-const BEFORE_ENTER: Duration = Duration::from_millis(300);
+const WINDOW_CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-#[derive(Debug, Clone)]
-pub struct Tmux {
-    socket: Option<PathBuf>,
-}
+#[derive(Debug, Clone, Copy)]
+pub struct TmuxExecutor;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TmuxWindow {
-    /// `@3`: unique while the server lives.
-    pub id: String,
-    pub name: String,
-}
-
-impl Tmux {
-    /// The user's default server. Not the one that this terminal is attached to: workers must be
-    /// found from everywhere.
-    pub fn new(variable: impl Fn(&str) -> Option<OsString>) -> Self {
-        let socket =
-            variable(env_names::TMUX_SOCKET).filter(|path| !path.is_empty()).map(PathBuf::from);
-        Tmux { socket }
+impl Executor for TmuxExecutor {
+    /// Opens a window whose command starts the run in its own process, and waits until it has begun.
+    /// Closes the window on failure.
+    fn start(&self, run: &Worker, interrupts: Option<Interrupts>) -> Result<Start, Error> {
+        let name = &run.name;
+        let ralph = std::env::current_exe()
+            .map_err(|err| Error::failed(format!("cannot find ralph itself: {err}")))?;
+        run.clear_requests();
+        run.take_early_end();
+        let variables: Vec<(String, String)> = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect();
+        run.reserve()
+            .and_then(|()| run.save_environment(&variables))
+            .map_err(|err| worker_files_error(run, &err))?;
+        let tmux = Tmux::new(|name| std::env::var_os(name));
+        let command = [ralph.into(), "worker-loop".into(), name.into()];
+        let window = tmux.open(name, &command).map_err(|err| {
+            run.take_environment();
+            run.release();
+            Error { message: format!("cannot open a window for '{name}': {}", err.message), ..err }
+        })?;
+        wait_for_start(run, &window, &tmux, interrupts).inspect_err(|_| {
+            tmux.close(&window);
+            run.take_environment();
+            run.release();
+            // The closed window ends the loop: wait until it cannot write any more.
+            run.wait_or_kill();
+        })
     }
 
-    fn base_args(&self, args: &[OsString]) -> Vec<OsString> {
-        let socket = self.socket.iter().flat_map(|path| ["-S".into(), path.into()]);
-        socket.chain(args.iter().cloned()).collect()
+    fn attach(&self, run: &Worker) -> Result<u8, Error> {
+        let tmux = Tmux::new(|name| std::env::var_os(name));
+        let window = find_window(&tmux, run)?;
+        let inside = std::env::var_os("TMUX");
+        let command: Vec<OsString> = tmux.attach_command(&window, inside.as_deref())?;
+        let Some((program, rest)) = command.split_first() else { return Ok(0) };
+        // Unset `TMUX` to allow nested clients.
+        let keeps_tmux = rest.iter().any(|word| word == "switch-client");
+        let changes = trust::outside_env(&[]);
+        let is_changed = |name: &OsString| changes.iter().any(|(other, _)| other == name);
+        let is_kept = |name: &OsString| !is_changed(name) && (keeps_tmux || name != "TMUX");
+        let env = std::env::vars_os().filter(|(name, _)| is_kept(name));
+        let set = changes.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?)));
+        let env = env.chain(set).collect();
+        let err = process::exec(program, rest, Some(env));
+        Err(Error::failed(format!("tmux: {err}")))
     }
 
-    fn run_tmux(&self, args: &[OsString]) -> Result<String, Error> {
-        let tmux = program(&[("TMUX".into(), None)])?;
-        let output = tmux.run(&self.base_args(args), Path::new("/"), TMUX_TIMEOUT).map_err(
-            |err| match err.kind() {
-                std::io::ErrorKind::Interrupted => {
-                    Error::new(ErrorKind::Interrupted, "tmux: interrupted")
-                }
-                _ => Error::failed(format!("tmux: {err}")),
-            },
-        )?;
-        if output.exit.success() {
-            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-        } else {
-            let stderr = String::from_utf8_lossy(&output.stderr);
-            Err(Error::failed(format!("tmux: {}", stderr.trim())))
+    fn close(&self, run: &Worker) {
+        let tmux = Tmux::new(|name| std::env::var_os(name));
+        if let Some(window) = tmux.find(&run.name) {
+            tmux.close(&window);
         }
     }
 
-    fn query_tmux(&self, args: &[&str]) -> Result<String, Error> {
-        self.run_tmux(&args.iter().map(Into::into).collect::<Vec<_>>())
-    }
-
-    /// Opens a window that runs a command, without a shell, and closes with it. The command must
-    /// change its directory itself: tmux would expand `#(…)` in a directory argument.
-    pub fn open(&self, name: &str, command: &[OsString]) -> Result<TmuxWindow, Error> {
-        // The user's configuration may destroy unattached sessions: set this in the same call.
-        let session = format!("={SESSION_NAME}:");
-        let keep_session = [";", "set-option", "-t", &session, "destroy-unattached", "off"];
-        let full_command = |words: &[&str]| {
-            let words = words.iter().map(OsString::from);
-            let words = words.chain(["--".into()]).chain(command.iter().cloned());
-            words.chain(keep_session.iter().map(OsString::from)).collect::<Vec<_>>()
-        };
-        let output_options = ["-d", "-P", "-F", "#{window_id}", "-n", name];
-        let window = [&["new-window", "-t", &session][..], &output_options].concat();
-        let new_session =
-            [&["new-session", "-s", SESSION_NAME, "-x", "200", "-y", "50"][..], &output_options]
-                .concat();
-        // Another process may create the session in between.
-        let retry = |error: Error, words: &[&str]| match error.kind {
-            ErrorKind::Interrupted => Err(error),
-            _ => self.run_tmux(&full_command(words)),
-        };
-        let id = self
-            .run_tmux(&full_command(&window))
-            .or_else(|error| retry(error, &new_session))
-            .or_else(|error| retry(error, &window))?;
-        let id = id.trim().to_owned();
-        for option in ["automatic-rename", "allow-rename", "remain-on-exit"] {
-            // The user's configuration may differ.
-            let _ = self.query_tmux(&["set-option", "-w", "-t", &id, option, "off"]);
-        }
-        Ok(TmuxWindow { id, name: name.to_owned() })
-    }
-
-    /// Whether the user's configuration ends the server, with all workers, when no client is
-    /// attached.
-    pub fn exits_when_unattached(&self) -> bool {
-        let query = ["start-server", ";", "show-options", "-s", "-v", "exit-unattached"];
-        self.query_tmux(&query).is_ok_and(|answer| answer.trim() == "on")
-    }
-
-    /// Empty without a server or a session.
-    pub fn windows(&self) -> Vec<TmuxWindow> {
-        let target = format!("={SESSION_NAME}");
-        let list = ["list-windows", "-t", &target, "-F", "#{window_id} #{window_name}"];
-        let answer = self.query_tmux(&list).unwrap_or_default();
-        answer
-            .lines()
-            .filter_map(|line| line.split_once(' '))
-            .map(|(id, name)| TmuxWindow { id: id.to_owned(), name: name.to_owned() })
-            .collect()
-    }
-
-    pub fn find(&self, name: &str) -> Option<TmuxWindow> {
-        self.windows().into_iter().find(|window| window.name == name)
-    }
-
-    pub fn close(&self, window: &TmuxWindow) {
-        let _ = self.query_tmux(&["kill-window", "-t", &window.id]);
-    }
-
-    pub fn type_line(&self, window: &TmuxWindow, text: &str) -> Result<(), Error> {
-        self.query_tmux(&["send-keys", "-t", &window.id, "-l", "--", text])?;
-        // Some programs take an immediate Enter for part of a paste.
-        std::thread::sleep(BEFORE_ENTER);
-        self.query_tmux(&["send-keys", "-t", &window.id, "Enter"]).map(|_| ())
-    }
-
-    /// The command that shows a window in the current terminal. `inside` is `$TMUX`: a client of
-    /// this server only switches to the window.
-    pub fn attach_command(
-        &self,
-        window: &TmuxWindow,
-        inside: Option<&OsStr>,
-    ) -> Result<Vec<OsString>, Error> {
-        let socket =
-            self.query_tmux(&["display-message", "-p", "#{socket_path}"]).unwrap_or_default();
-        let socket = socket.trim();
-        let is_same_server = inside
-            .and_then(OsStr::to_str)
-            .is_some_and(|inside| !socket.is_empty() && inside.split(',').next() == Some(socket));
-        let verb = if is_same_server { "switch-client" } else { "attach-session" };
-        let target = format!("={SESSION_NAME}:{}", window.id);
-        let words = self.base_args(&[verb.into(), "-t".into(), target.into()]);
-        Ok(std::iter::once(program(&[])?.program().to_owned()).chain(words).collect())
+    fn collect(&self, run: &Worker) -> Option<Worktree> {
+        run.worktree()
     }
 }
 
-fn program(env: &[(OsString, Option<OsString>)]) -> Result<OutsideCommand, Error> {
-    OutsideCommand::find(OsStr::new("tmux"), env).map_err(|err| {
-        let error = err.error("workers run in it; install tmux 3.2 or later");
-        Error { kind: ErrorKind::Failed, ..error }
+pub fn find_window(tmux: &Tmux, run: &Worker) -> Result<TmuxWindow, Error> {
+    let name = &run.name;
+    tmux.find(name).ok_or_else(|| {
+        Error::failed(format!("worker '{name}' has no window: its loop is not running"))
+            .hint(format!("ralph status {name}, or ralph logs {name}"))
     })
+}
+
+/// A window may contain the loop of a worker whose files were removed. The window of a worker that
+/// has just ended closes soon.
+pub fn check_window_free(worker: &Worker) -> Result<(), Error> {
+    let tmux = Tmux::new(|name| std::env::var_os(name));
+    let name = &worker.name;
+    if lock::holds_for(WINDOW_CLOSE_TIMEOUT, || tmux.find(name).is_some()) {
+        return Err(Error::failed(format!("there is a window '{name}' in tmux already"))
+            .hint("the loop of a worker whose files were removed may be in it")
+            .hint(format!("to be rid of it: tmux kill-window -t {SESSION_NAME}:{name}"))
+            .hint("or choose another name"));
+    }
+    if tmux.exits_when_unattached() {
+        warn(
+            "tmux ends, with all workers, while nobody is attached to it: \
+              remove `exit-unattached on` from its configuration",
+        );
+    }
+    Ok(())
+}
+
+fn wait_for_start(
+    worker: &Worker,
+    window: &TmuxWindow,
+    tmux: &Tmux,
+    interrupts: Option<Interrupts>,
+) -> Result<Start, Error> {
+    let name = &worker.name;
+    let (mut last_check, mut gone) = (Instant::now(), false);
+    let mut watch = WorkerWatcher::new(worker).with_interrupts(interrupts);
+    let started = watch.wait_for(Some(START_TIMEOUT), WINDOW_CHECK_INTERVAL, || {
+        match worker.take_early_end() {
+            Some(Err(failure)) => {
+                let message = format!("the loop of '{name}' did not start: {}", failure.message);
+                return Some(Err(Error { message, ..failure }));
+            }
+            Some(Ok(code)) => return Some(Ok(Start::Ended(code))),
+            None => {}
+        }
+        match worker.load_state() {
+            StoredState::State(state) if has_begun(&state) => {
+                return Some(Ok(Start::Begun(state)));
+            }
+            _ => {}
+        }
+        if gone {
+            let message = format!("the window of '{name}' closed before its loop began");
+            return Some(Err(Error::failed(message)));
+        }
+        // Every query starts a tmux process, so limit them. Then read the state once more.
+        if last_check.elapsed() >= WINDOW_CHECK_INTERVAL {
+            gone = tmux.windows().iter().all(|it| it.id != window.id);
+            last_check = Instant::now();
+        }
+        None
+    });
+    let started = match started {
+        WatchResult::Found(started) => started?,
+        WatchResult::Nothing => {
+            let seconds = START_TIMEOUT.as_secs();
+            let message = format!("the loop of '{name}' did not begin within {seconds} s");
+            return Err(Error::failed(message));
+        }
+        WatchResult::Interrupted => {
+            let message = format!("interrupted before the loop of '{name}' began");
+            return Err(Error::new(ErrorKind::Interrupted, message));
+        }
+    };
+    match started {
+        Start::Begun(state)
+            if state.status == WorkerStatus::Failed && state.current_iteration == 0 =>
+        {
+            let why = state.message.unwrap_or_default();
+            Err(Error::failed(format!("the loop of '{name}' did not start: {why}")))
+        }
+        started => Ok(started),
+    }
+}
+
+/// A state without a process is older than the start. Runs with a task list may check it before
+/// their first iteration.
+fn has_begun(state: &WorkerState) -> bool {
+    let is_under_way = state.current_iteration > 0 || state.status.has_ended();
+    state.pid.is_some() && (is_under_way || !state.is_spawned())
 }

@@ -6,10 +6,10 @@
 
 mod active_marker;
 mod agent;
-mod background;
 mod checks;
 mod defaults;
 mod dry_run;
+mod named_run;
 mod plan;
 mod preflight;
 pub(super) mod prompt;
@@ -21,9 +21,9 @@ mod spec;
 mod start;
 pub(super) mod start_record_v1;
 
-pub(super) use self::background::BackgroundRun;
 use self::defaults::Defaults;
 pub(super) use self::defaults::LoopCommand;
+pub(super) use self::named_run::{NamedRun, initial_state};
 pub(super) use self::plan::{LaunchAction, LaunchPlan, ResumedRun};
 pub(super) use self::reporters::reporter;
 pub(super) use self::settings::load_settings;

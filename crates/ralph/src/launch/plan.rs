@@ -3,6 +3,7 @@
 use crate::config::Settings;
 use crate::project_dir;
 use crate::recover::Recovery;
+use crate::workers::store::Worker;
 use ralph_driver::resume::ResumeState;
 use ralph_driver::run_spec::{RunSpec, Variables};
 use ralph_engine::prompt::OutputLimits;
@@ -20,12 +21,15 @@ pub(crate) struct LaunchPlan<'a> {
     pub(crate) view: View,
     pub(crate) action: LaunchAction,
     pub(crate) resume: Option<ResumedRun>,
+    /// The record of a run that was started in the background, in its window.
+    pub(crate) window: Option<Worker>,
     pub(super) recovery: Recovery,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LaunchAction {
     Start,
+    StartInBackground,
     DryRun,
     PrintPrompt,
 }
@@ -46,7 +50,8 @@ impl<'a> LaunchPlan<'a> {
     ) -> LaunchPlan<'a> {
         project_dir::declare_agent_writable(&spec.settings.settings, project);
         let view = spec.view;
-        LaunchPlan { project, origin: project, spec, view, action, resume: None, recovery }
+        let (origin, resume, window) = (project, None, None);
+        LaunchPlan { project, origin, spec, view, action, resume, window, recovery }
     }
 
     pub(crate) fn settings(&self) -> &Settings {

@@ -1,5 +1,6 @@
 //! The checks before anything is spent.
 
+use crate::commands::worker::start_in_background;
 use crate::config::{self, LoadedSettings};
 use ralph_driver::run_spec::RunSpec;
 use ralph_events::error::Error;
@@ -9,9 +10,8 @@ use ralph_report::warning_text::warning_text;
 use ralph_sandbox::selection::Selection;
 use ralph_shell_policy::CommandAllowList;
 
-use super::background::BackgroundRun;
 use super::{
-    LaunchAction, LaunchPlan, LoopCommand, active_marker, agent, checks, dry_run, sandbox,
+    LaunchAction, LaunchPlan, LoopCommand, NamedRun, active_marker, agent, checks, dry_run, sandbox,
 };
 
 /// A run that passed its preflight. Later failures are events and an exit code.
@@ -22,18 +22,19 @@ pub(crate) struct CheckedRun<'a> {
     pub(super) selection: Selection,
     /// Warnings and notes for the start of the journal.
     pub(super) preface: Vec<Event<'static>>,
-    pub(super) background: Option<BackgroundRun>,
+    /// The name, if the run has it already.
+    pub(super) named: Option<NamedRun>,
 }
 
 impl<'a> LaunchPlan<'a> {
     pub(crate) fn preflight(self, spec: RunSpec) -> Result<CheckedRun<'a>, Error> {
-        self.preflight_background(spec, None)
+        self.preflight_named(spec, None)
     }
 
-    pub(crate) fn preflight_background(
+    pub(crate) fn preflight_named(
         self,
         mut spec: RunSpec,
-        background: Option<BackgroundRun>,
+        named: Option<NamedRun>,
     ) -> Result<CheckedRun<'a>, Error> {
         let LaunchPlan { project, .. } = self;
         if let Some(scm) = &spec.scm {
@@ -51,7 +52,7 @@ impl<'a> LaunchPlan<'a> {
         let mut preface = self.preface(&spec, &selection);
         let warnings = uncommitted.into_iter().chain(active_marker::ignore_marker(project, &spec));
         preface.extend(warnings.map(|message| Event::Warning { message: message.into() }));
-        Ok(CheckedRun { plan: self, spec, selection, preface, background })
+        Ok(CheckedRun { plan: self, spec, selection, preface, named })
     }
 
     fn preface(&self, spec: &RunSpec, selection: &Selection) -> Vec<Event<'static>> {
@@ -68,9 +69,15 @@ impl<'a> LaunchPlan<'a> {
 }
 
 impl CheckedRun<'_> {
-    /// Ends here with `--dry-run`.
+    /// Ends here with `--dry-run`. With `--background`, a window takes all steps again.
     pub(crate) fn start_or_show(self) -> Result<u8, Error> {
-        if self.plan.action == LaunchAction::DryRun { self.show() } else { self.start() }
+        match self.plan.action {
+            LaunchAction::DryRun => self.show(),
+            LaunchAction::StartInBackground => {
+                start_in_background(self.plan.project, self.plan.spec)
+            }
+            LaunchAction::Start | LaunchAction::PrintPrompt => self.start(),
+        }
     }
 
     fn show(&self) -> Result<u8, Error> {

@@ -47,6 +47,9 @@ pub(crate) struct LaunchSpec {
     /// Where a worker works instead of `directory`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) worktree: Option<Worktree>,
+    /// The name that the user gave the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) name: Option<String>,
     pub(crate) view: View,
 }
 
@@ -96,6 +99,7 @@ impl LaunchSpec {
             task_list: None,
             interactive: false,
             worktree: None,
+            name: args.run_name().map(str::to_owned),
             view: View { output: args.output, verbose: args.verbose, quiet: args.quiet },
         }
     }

@@ -13,7 +13,9 @@ use ralph_store::active_marker::ActiveMarker;
 use ralph_store::home;
 use ralph_store::lock::{Holder, Lock};
 
+use super::LoopCommand;
 use super::active_marker;
+use super::named_run::NameReservation;
 use super::plan::megabytes;
 use super::preflight::CheckedRun;
 use super::reporters::{self, reporter, style};
@@ -30,8 +32,9 @@ struct Prepared {
 
 impl CheckedRun<'_> {
     pub(super) fn start(mut self) -> Result<u8, Error> {
+        let name = if self.named.is_some() { None } else { NameReservation::new(&self.plan)? };
         let mut session = self.open_session()?;
-        let prepared = match self.prepare(&mut session) {
+        let prepared = match self.prepare(&mut session, name) {
             Ok(prepared) => prepared,
             Err(err) => {
                 session.discard();
@@ -47,8 +50,8 @@ impl CheckedRun<'_> {
     }
 
     fn open_session(&self) -> Result<RunSession, Error> {
-        let CheckedRun { plan, spec, background, .. } = self;
-        let shared = background.is_some();
+        let CheckedRun { plan, spec, .. } = self;
+        let shared = plan.spec.command == LoopCommand::Spawn;
         let resumed = plan.resume.as_ref();
         let options = SessionOptions {
             command: spec.command,
@@ -66,10 +69,14 @@ impl CheckedRun<'_> {
         Retention { runs: runs.keep as usize, raw_bytes: megabytes(runs.max_raw_megabytes) }
     }
 
-    fn prepare(&mut self, session: &mut RunSession) -> Result<Prepared, Error> {
+    fn prepare(
+        &mut self,
+        session: &mut RunSession,
+        name: Option<NameReservation>,
+    ) -> Result<Prepared, Error> {
         let mut events = std::mem::take(&mut session.preface);
         let mode = self.enter_sandbox(session, &mut events);
-        let reporters = self.reporters(session, &mut events)?;
+        let reporters = self.reporters(session, name, &mut events)?;
         events.splice(0..0, commits_since_last_run(&self.spec, session));
         self.spec.run_id.clone_from(&session.run_id);
         let written = session.world.journal_size();
@@ -112,13 +119,29 @@ impl CheckedRun<'_> {
     fn reporters(
         &mut self,
         session: &mut RunSession,
+        name: Option<NameReservation>,
         events: &mut Vec<Event<'static>>,
     ) -> Result<Vec<Box<dyn Reporter>>, Error> {
-        let view = self.plan.view;
-        let style = style(view, self.plan.settings());
-        let mut reporters = match self.background.take() {
-            None => vec![reporter(view.output, style, Backpressure::DropWhenSlow)],
-            Some(background) => background.attach(session, view.output, style)?,
+        let output = self.plan.view.output;
+        let style = style(self.plan.view, self.plan.settings());
+        let is_in_window = self.named.is_some() || self.plan.window.is_some();
+        let named = self.named.take().map(Ok);
+        let claim = |name: NameReservation| name.claim(session.world.run_dir(), &self.spec);
+        let named = named.or_else(|| name.map(claim)).transpose();
+        let attached = named.and_then(|named| {
+            named.map(|named| named.attach(session, output, style.clone())).transpose()
+        });
+        let mut reporters = match attached {
+            Ok(Some(reporters)) => reporters,
+            Err(err) if is_in_window => {
+                return Err(Error::failed(format!("cannot listen for requests: {err}")));
+            }
+            without_name => {
+                let why = without_name.err();
+                let message = why.map(|err| format!("other processes cannot find this run: {err}"));
+                events.extend(message.map(warning));
+                vec![reporter(output, style, Backpressure::DropWhenSlow)]
+            }
         };
         if self.plan.spec.defaults().session_log {
             let (project, keep) = (self.plan.project, self.retention());

@@ -1,127 +1,198 @@
-//! Requests to a worker's loop.
-//!
-//! A request is a file: it survives without a reader; the last one counts. A named pipe wakes the
-//! loop.
+//! Requests to a run, on the side of the run.
 
 use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
 use std::rc::Rc;
-
-use serde::{Deserialize, Serialize};
 
 use super::store::{StoredState, Worker};
 use ralph_driver::world::{ControlRequest, ControlSource};
 use ralph_process::create_named_pipe;
 use ralph_report::worker_lines::WorkerState;
+use ralph_store::requests::{self, Request, RequestQueue, SendError, is_pipe};
+use ralph_store::runs::RunDir;
 use ralph_store::save::save_without_sync;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum WorkerRequest {
-    Pause,
-    Resume,
-    Kill,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct RequestRecord {
-    request: WorkerRequest,
-}
-
 impl Worker {
-    fn request_path(&self) -> PathBuf {
-        self.path.join("request.json")
+    /// The requests to the worker's last run.
+    fn queue(&self) -> Option<RequestQueue> {
+        self.last_run().map(|(_, run)| RequestQueue::of(&run))
     }
 
-    fn wake_pipe_path(&self) -> PathBuf {
-        self.path.join("wake")
+    /// Loops of version 0.1 take the last request from a file here.
+    fn legacy_wake_pipe(&self) -> Option<PathBuf> {
+        let pipe = self.path.join("wake");
+        let is_legacy = !self.queue().is_some_and(|queue| is_pipe(&queue.wake_pipe()));
+        (is_legacy && is_pipe(&pipe)).then_some(pipe)
     }
 
-    pub fn send_request(&self, request: WorkerRequest) -> io::Result<()> {
-        save_without_sync(&self.request_path(), &serde_json::to_vec(&RequestRecord { request })?)?;
-        self.wake();
-        Ok(())
+    pub fn send_request(&self, request: &Request) -> io::Result<()> {
+        if let Some(pipe) = self.legacy_wake_pipe() {
+            let word = match request {
+                Request::Pause => "pause",
+                Request::Resume { .. } => "resume",
+                Request::Stop => "kill",
+            };
+            let text = format!("{{\"request\":\"{word}\"}}");
+            save_without_sync(&self.path.join("request.json"), text.as_bytes())?;
+            requests::wake(&pipe);
+            return Ok(());
+        }
+        match self.queue().map(|queue| queue.send(request)) {
+            Some(Err(SendError::Io(err))) => Err(err),
+            // Its state says that it has ended, or that it has not begun.
+            Some(Ok(_) | Err(SendError::Ended)) | None => Ok(()),
+        }
     }
 
+    /// Has the loop look after its files.
     pub fn wake(&self) {
-        let path = self.wake_pipe_path();
-        // Never write to a regular file here.
-        if !is_pipe(&path) {
-            return;
+        let pipe = self.legacy_wake_pipe();
+        if let Some(pipe) = pipe.or_else(|| Some(self.queue()?.wake_pipe())) {
+            requests::wake(&pipe);
         }
-        // Fails at once without a reader.
-        let pipe = OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(path);
-        let _ = pipe.and_then(|mut pipe| pipe.write_all(b"!"));
     }
 
+    /// Drops the requests to a loop that is gone.
     pub fn clear_requests(&self) {
-        let _ = std::fs::remove_file(self.request_path());
-    }
-
-    pub fn create_wake_pipe(&self) -> io::Result<OwnedFd> {
-        let path = self.wake_pipe_path();
-        if !is_pipe(&path) {
-            let _ = std::fs::remove_file(&path);
-            create_named_pipe(&path)?;
+        let _ = std::fs::remove_file(self.path.join("request.json"));
+        if let Some(queue) = self.queue() {
+            let _ = queue.clear();
         }
-        // Open for writing, too: otherwise the pipe ends with its last writer.
-        let pipe: File =
-            OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(path)?;
-        Ok(pipe.into())
     }
+}
 
-    fn take_request(&self) -> Option<WorkerRequest> {
-        // Renamed first, to not lose a request that arrives now.
-        let taken = self.path.join("request.taken");
-        std::fs::rename(self.request_path(), &taken).ok()?;
-        let text = std::fs::read(&taken);
-        let _ = std::fs::remove_file(&taken);
-        Some(serde_json::from_slice::<RequestRecord>(&text.ok()?).ok()?.request)
+/// Creates the pipe that announces requests.
+fn create_wake_pipe(queue: &RequestQueue) -> io::Result<OwnedFd> {
+    let path = queue.wake_pipe();
+    queue.create_dir()?;
+    if !is_pipe(&path) {
+        let _ = std::fs::remove_file(&path);
+        create_named_pipe(&path)?;
     }
+    // Open for writing, too: otherwise the pipe ends with its last writer.
+    let pipe: File =
+        OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    Ok(pipe.into())
 }
 
 pub type SharedState = Rc<RefCell<Option<WorkerState>>>;
 
-/// Takes requests for the loop and repairs its state file.
+/// Takes the requests to a run, and repairs its state file.
 #[derive(Debug)]
-pub struct WorkerControl {
-    pub worker: Worker,
-    pub shared_state: SharedState,
-    /// At the start.
-    pub directory_id: Option<(u64, u64)>,
+pub struct RunControl {
+    worker: Worker,
+    queue: RequestQueue,
+    /// The number of the last request that the run has taken.
+    taken: u64,
+    shared_state: SharedState,
+    /// The worker's directory at the start.
+    directory_id: Option<(u64, u64)>,
+    /// Nobody could end the run by its terminal.
+    needs_requests: bool,
+    /// The lock of the name, held until the run's files are closed.
+    _claim: File,
 }
 
-impl ControlSource for WorkerControl {
-    fn take(&mut self) -> Vec<ControlRequest> {
-        if self.obstacle().is_some() {
-            return Vec::new();
-        }
-        if let Some(state) = self.shared_state.borrow().as_ref() {
-            // The file was removed or edited. Write errors are retried at the next event.
-            match self.worker.load_state() {
-                StoredState::State(found)
-                    if (found.status, found.pid) == (state.status, state.pid) => {}
-                StoredState::State(found) => {
-                    let max_iterations = found.max_iterations;
-                    let _ = self.worker.save(&WorkerState { max_iterations, ..state.clone() });
-                }
-                // An editor may be saving it in place. Commands that need it wait, move it aside
-                // and wake the loop.
-                StoredState::Invalid(_) => {}
-                StoredState::Missing => {
-                    let _ = self.worker.save(state);
-                }
+impl RunControl {
+    /// Returns the control of a run and the pipe that announces requests. Starting a run is a later
+    /// decision than any request from before.
+    pub fn open(
+        worker: Worker,
+        claim: File,
+        run: &RunDir,
+        shared_state: SharedState,
+        needs_requests: bool,
+    ) -> io::Result<(RunControl, OwnedFd)> {
+        let queue = RequestQueue::of(run);
+        let pipe = create_wake_pipe(&queue)?;
+        queue.clear()?;
+        let control = RunControl {
+            directory_id: worker.directory(),
+            worker,
+            queue,
+            taken: 0,
+            shared_state,
+            needs_requests,
+            _claim: claim,
+        };
+        Ok((control, pipe))
+    }
+
+    /// The file was removed or edited. Write errors are retried at the next event.
+    fn repair_state(&self) {
+        let shared = self.shared_state.borrow();
+        let Some(state) = shared.as_ref() else { return };
+        match self.worker.load_state() {
+            StoredState::State(found) if (found.status, found.pid) == (state.status, state.pid) => {
+            }
+            StoredState::State(found) => {
+                let max_iterations = found.max_iterations;
+                let _ = self.worker.save(&WorkerState { max_iterations, ..state.clone() });
+            }
+            // An editor may be saving it in place. Commands that need it wait, move it aside
+            // and wake the loop.
+            StoredState::Invalid(_) => {}
+            StoredState::Missing => {
+                let _ = self.worker.save(state);
             }
         }
-        self.worker.requests()
+    }
+
+    fn control_request(&self, request: &Request) -> ControlRequest {
+        match request {
+            Request::Pause => ControlRequest::Pause,
+            Request::Stop => ControlRequest::End,
+            Request::Resume { max_iterations: None } => {
+                // The user may have edited the limit.
+                let max_iterations = match self.worker.load_state() {
+                    StoredState::State(state) if state.max_iterations > 0 => {
+                        Some(state.max_iterations)
+                    }
+                    _ => None,
+                };
+                ControlRequest::Resume { max_iterations }
+            }
+            Request::Resume { max_iterations } => {
+                ControlRequest::Resume { max_iterations: *max_iterations }
+            }
+        }
+    }
+}
+
+impl Drop for RunControl {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(self.queue.wake_pipe());
+    }
+}
+
+impl ControlSource for RunControl {
+    fn take(&mut self) -> Vec<ControlRequest> {
+        // The directory may be that of another run now.
+        if self.worker.directory() == self.directory_id {
+            self.repair_state();
+        } else if self.needs_requests {
+            return Vec::new();
+        }
+        let pending = self.queue.pending(self.taken).unwrap_or_default();
+        if let Some((last, _)) = pending.last() {
+            self.taken = *last;
+        }
+        let known = pending.into_iter().filter_map(|(_, request)| request);
+        known.map(|request| self.control_request(&request)).collect()
+    }
+
+    fn acknowledge(&mut self) {
+        // If it fails, the requests are dropped at the next start.
+        let _ = self.queue.acknowledge(self.taken);
     }
 
     fn obstacle(&mut self) -> Option<String> {
-        (self.worker.directory() != self.directory_id).then(|| {
+        let is_lost = self.needs_requests && self.worker.directory() != self.directory_id;
+        is_lost.then(|| {
             format!(
                 "{} was removed, or is that of another worker now: nobody could ask this loop for \
                  anything any more",
@@ -131,58 +202,72 @@ impl ControlSource for WorkerControl {
     }
 }
 
-impl Worker {
-    fn requests(&self) -> Vec<ControlRequest> {
-        let Some(request) = self.take_request() else { return Vec::new() };
-        vec![match request {
-            WorkerRequest::Pause => ControlRequest::Pause,
-            WorkerRequest::Kill => ControlRequest::End,
-            WorkerRequest::Resume => {
-                // The user may have edited the limit.
-                let max_iterations = match self.load_state() {
-                    StoredState::State(state) if state.max_iterations > 0 => {
-                        Some(state.max_iterations)
-                    }
-                    _ => None,
-                };
-                ControlRequest::Resume { max_iterations }
-            }
-        }]
-    }
-}
-
-fn is_pipe(path: &Path) -> bool {
-    path.symlink_metadata().is_ok_and(|meta| meta.file_type().is_fifo())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use ralph_report::worker_lines::WorkerStatus;
 
+    struct Scene {
+        _dir: tempfile::TempDir,
+        worker: Worker,
+        run: RunDir,
+    }
+
+    impl Scene {
+        fn new() -> Scene {
+            let dir = tempfile::tempdir().unwrap();
+            let worker = Worker { name: "agent".into(), path: dir.path().join("agent") };
+            worker.create().unwrap();
+            let run = RunDir { id: "run".into(), path: dir.path().join("run") };
+            run.create().unwrap();
+            Scene { _dir: dir, worker, run }
+        }
+
+        fn control(&self, state: WorkerState) -> (RunControl, OwnedFd) {
+            let shared_state = Rc::new(RefCell::new(Some(state)));
+            let claim = self.worker.claim().unwrap();
+            RunControl::open(self.worker.clone(), claim, &self.run, shared_state, true).unwrap()
+        }
+    }
+
     #[test]
-    fn last_worker_request_wins_and_is_kept_until_taken() {
-        let dir = tempfile::tempdir().unwrap();
-        let worker = Worker { name: "agent".into(), path: dir.path().to_owned() };
-        worker.send_request(WorkerRequest::Pause).unwrap();
-        worker.send_request(WorkerRequest::Kill).unwrap();
-        assert_eq!(worker.requests(), [ControlRequest::End]);
-        assert_eq!(worker.requests(), []);
-        worker.send_request(WorkerRequest::Resume).unwrap();
-        worker.save(&WorkerState { max_iterations: 70, ..WorkerState::default() }).unwrap();
-        assert_eq!(worker.requests(), [ControlRequest::Resume { max_iterations: Some(70) }]);
-        std::fs::write(worker.request_path(), "{half").unwrap();
-        assert_eq!(worker.requests(), [], "nonsense is no request");
+    fn requests_are_taken_once_in_order_and_acknowledged() {
+        let scene = Scene::new();
+        let state = WorkerState { max_iterations: 70, ..WorkerState::default() };
+        let queue = RequestQueue::of(&scene.run);
+        queue.send(&Request::Stop).unwrap();
+        let (mut control, pipe) = scene.control(state);
+        assert_eq!(control.take(), [], "the start comes after the stop");
+        for max_iterations in [None, Some(5)] {
+            queue.send(&Request::Pause).unwrap();
+            queue.send(&Request::Resume { max_iterations }).unwrap();
+        }
+        let mut bytes = [0; 8];
+        assert_eq!(rustix::io::read(&pipe, &mut bytes), Ok(4), "each wakes the run");
+        let resume = |limit| ControlRequest::Resume { max_iterations: Some(limit) };
+        let expected = [ControlRequest::Pause, resume(70), ControlRequest::Pause, resume(5)];
+        assert_eq!(control.take(), expected, "the state has the limit");
+        assert_eq!(control.take(), []);
+        assert_eq!(queue.pending(0).unwrap().len(), 4, "they survive a crash until then");
+        control.acknowledge();
+        assert!(queue.pending(0).unwrap().is_empty());
+    }
+
+    #[test]
+    fn loop_of_older_version_gets_request_in_its_file() {
+        let scene = Scene::new();
+        create_named_pipe(&scene.worker.path.join("wake")).unwrap();
+        scene.worker.send_request(&Request::Stop).unwrap();
+        let text = std::fs::read_to_string(scene.worker.path.join("request.json")).unwrap();
+        assert_eq!(text, r#"{"request":"kill"}"#);
     }
 
     #[test]
     fn worker_loop_rewrites_damaged_state() {
-        let dir = tempfile::tempdir().unwrap();
-        let worker = Worker { name: "agent".into(), path: dir.path().to_owned() };
+        let scene = Scene::new();
+        let worker = &scene.worker;
         let state = WorkerState { worker_name: "agent".into(), ..WorkerState::default() };
-        let shared_state = Rc::new(RefCell::new(Some(state.clone())));
-        let directory_id = worker.directory();
-        let mut control = WorkerControl { worker: worker.clone(), shared_state, directory_id };
+        let (mut control, _pipe) = scene.control(state.clone());
         for damaged in ["", "{\"status\": \"run"] {
             std::fs::write(worker.state_path(), damaged).unwrap();
             assert_eq!(control.take(), []);
@@ -193,7 +278,7 @@ mod tests {
             assert!(matches!(worker.load_state(), StoredState::State(found) if *found == state));
         }
         let names = ["state.json.broken", "state.json.broken-2"];
-        assert!(names.iter().all(|name| dir.path().join(name).exists()), "both are kept");
+        assert!(names.iter().all(|name| worker.path.join(name).exists()), "both are kept");
         // Only the limit may be edited.
         let edited =
             WorkerState { status: WorkerStatus::Failed, max_iterations: 9, ..state.clone() };
@@ -206,14 +291,11 @@ mod tests {
 
     #[test]
     fn worker_loop_detects_replaced_directory() {
-        let dir = tempfile::tempdir().unwrap();
-        let worker = Worker { name: "agent".into(), path: dir.path().join("agent") };
-        worker.create().unwrap();
-        let shared_state = Rc::new(RefCell::new(Some(WorkerState::default())));
-        let directory_id = worker.directory();
-        let mut control = WorkerControl { worker: worker.clone(), shared_state, directory_id };
+        let scene = Scene::new();
+        let worker = &scene.worker;
+        let (mut control, _pipe) = scene.control(WorkerState::default());
         assert_eq!(control.obstacle(), None);
-        std::fs::rename(&worker.path, dir.path().join("gone")).unwrap();
+        std::fs::rename(&worker.path, worker.path.with_file_name("gone")).unwrap();
         assert!(control.obstacle().is_some());
         worker.create().unwrap();
         assert!(control.obstacle().is_some());
@@ -222,16 +304,19 @@ mod tests {
     }
 
     #[test]
-    fn worker_wakeup_is_received_and_never_blocks() {
-        let dir = tempfile::tempdir().unwrap();
-        let worker = Worker { name: "agent".into(), path: dir.path().to_owned() };
-        std::fs::write(worker.wake_pipe_path(), "in the way").unwrap();
-        let pipe = worker.create_wake_pipe().unwrap();
+    fn wake_pipe_replaces_file_and_survives_its_writers() {
+        let scene = Scene::new();
+        let queue = RequestQueue::of(&scene.run);
+        queue.create_dir().unwrap();
+        std::fs::write(queue.wake_pipe(), "in the way").unwrap();
+        let pipe = create_wake_pipe(&queue).unwrap();
         let mut byte = [0; 8];
         assert!(rustix::io::read(&pipe, &mut byte).is_err(), "nobody has knocked");
-        worker.send_request(WorkerRequest::Pause).unwrap();
-        assert_eq!(rustix::io::read(&pipe, &mut byte), Ok(1));
+        for _ in 0..2 {
+            queue.wake();
+            assert_eq!(rustix::io::read(&pipe, &mut byte), Ok(1));
+        }
         drop(pipe);
-        worker.send_request(WorkerRequest::Pause).unwrap();
+        queue.wake();
     }
 }

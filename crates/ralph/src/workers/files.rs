@@ -1,13 +1,17 @@
-//! Writes a worker's `state.json` and `iterations.log`.
+//! Writes the `state.json` of a run, into the directories of the run and of its name, and `iterations.log`.
+
+use std::io::ErrorKind;
 
 use super::control::SharedState;
-use super::store::{StoredState, Worker};
+use super::store::{StoredState, Worker, save_state};
 use ralph_report::worker_lines::{WorkerState, WorkerStatus, WorkerTracker};
 use ralph_report::{Problem, Recorded, Reporter};
+use ralph_store::runs::RunDir;
 
 #[derive(Debug)]
-pub struct WorkerFiles {
+pub struct StateFiles {
     worker: Worker,
+    run: RunDir,
     tracker: WorkerTracker,
     saved: WorkerState,
     lines: Vec<String>,
@@ -18,13 +22,19 @@ pub struct WorkerFiles {
     directory_id: Option<(u64, u64)>,
 }
 
-impl WorkerFiles {
-    pub fn new(worker: Worker, tracker: WorkerTracker, shared_state: SharedState) -> Self {
+impl StateFiles {
+    pub fn new(
+        worker: Worker,
+        run: RunDir,
+        tracker: WorkerTracker,
+        shared_state: SharedState,
+    ) -> Self {
         let saved = WorkerState::default();
-        WorkerFiles {
+        StateFiles {
             shared_state,
             directory_id: worker.directory(),
             worker,
+            run,
             tracker,
             saved,
             lines: Vec::new(),
@@ -43,9 +53,15 @@ impl WorkerFiles {
             if self.saved.run_id != self.tracker.state.run_id {
                 self.worker.save_start_state(&self.tracker.state)?;
             }
-            *self.shared_state.borrow_mut() = Some(self.tracker.state.clone());
-            self.worker.save(&self.tracker.state)?;
-            self.saved = self.tracker.state.clone();
+            let state = &self.tracker.state;
+            *self.shared_state.borrow_mut() = Some(state.clone());
+            self.worker.save(state)?;
+            match save_state(&self.run.path.join("state.json"), state) {
+                // The project is gone; the driver reports it.
+                Err(err) if err.kind() != ErrorKind::NotFound => return Err(err),
+                _ => {}
+            }
+            self.saved = state.clone();
         }
         Ok(())
     }
@@ -64,7 +80,7 @@ impl WorkerFiles {
     }
 }
 
-impl Reporter for WorkerFiles {
+impl Reporter for StateFiles {
     fn event(&mut self, Recorded { at, event, run, .. }: Recorded<'_>) {
         self.lines.extend(self.tracker.apply(at, event, run).log_lines);
     }
@@ -72,7 +88,7 @@ impl Reporter for WorkerFiles {
     fn flush(&mut self) {
         let path = self.worker.path.display().to_string();
         if self.worker.directory() != self.directory_id {
-            // The directory now belongs to another worker.
+            // The directory now belongs to another run.
             if !std::mem::replace(&mut self.has_warned, true) {
                 let message =
                     format!("the worker's state cannot be kept in {path}: it was removed");
@@ -84,11 +100,18 @@ impl Reporter for WorkerFiles {
         // Use the reserved space for the final state.
         self.worker.release();
         let is_saved = self.save().is_ok() && self.tracker.state.status.has_ended();
-        if !is_saved && !std::mem::replace(&mut self.has_warned, true) {
-            self.problem = Some(Problem::Failure(format!(
-                "cannot write the worker's state in {path}: {err}; free space or permissions are needed to go on"
-            )));
+        let state = &self.tracker.state;
+        // The end of a run is in its journal, and the last line there.
+        let is_recorded = state.foreground && state.exit_code.is_some();
+        if is_saved || is_recorded || std::mem::replace(&mut self.has_warned, true) {
+            return;
         }
+        let message = format!("cannot write the worker's state in {path}: {err}");
+        self.problem = Some(if self.tracker.state.foreground {
+            Problem::Warning(message)
+        } else {
+            Problem::Failure(format!("{message}; free space or permissions are needed to go on"))
+        });
     }
 
     fn take_problem(&mut self) -> Option<Problem> {

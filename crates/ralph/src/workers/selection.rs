@@ -7,11 +7,11 @@ use ralph_events::error::Error;
 
 #[derive(Debug, Args)]
 pub struct WorkerSelection {
-    /// The workers.
+    /// The runs: name, run id, the beginning of it, or its last four characters.
     #[arg(value_name = "NAME", required_unless_present = "all")]
     pub names: Vec<String>,
 
-    /// All workers to which this applies.
+    /// All runs to which this applies.
     #[arg(long, conflicts_with = "names")]
     pub all: bool,
 }

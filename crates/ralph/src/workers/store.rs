@@ -8,16 +8,20 @@ use std::time::{Duration, SystemTime};
 
 use serde::Deserialize;
 
+use super::watch::{POLL_INTERVAL, WatchResult, WorkerWatcher};
 use super::worktree::Worktree;
+use crate::cli::warn;
 use crate::launch::{LaunchSpec, start_record_v1};
-use ralph_events::error::Error;
+use ralph_events::error::{Error, ErrorKind};
 use ralph_events::run_state::RunState;
+use ralph_process::{self as process, Interrupts};
 use ralph_report::worker_lines::{WorkerState, WorkerTracker, is_valid_name};
 use ralph_store::home::ralph_home;
 use ralph_store::lock;
 use ralph_store::migration;
 use ralph_store::private_files;
 use ralph_store::project::Project;
+use ralph_store::project_record;
 use ralph_store::runs::{self, RunDir};
 use ralph_store::safe_fs::is_same_file;
 use ralph_store::save::{save_privately, save_without_sync};
@@ -27,8 +31,14 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// The wait for processes that only check whether the loop is alive.
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// How long a run that is asked to end may take before it is killed.
+const KILL_TIMEOUT: Duration = Duration::from_secs(20);
+
 /// Enough for two states and the start of a log.
 const RESERVE_BYTES: usize = 32 * 1024;
+
+/// Leaves room for a number.
+const MAX_DEFAULT_NAME: usize = 48;
 
 const REQUIRED_KEYS: [&str; 3] = ["status", "max_iterations", "current_iteration"];
 
@@ -72,12 +82,35 @@ impl Workers {
             .hint("letters, digits, - and _, at most 64 of them, and a letter or a digit first"))
     }
 
-    pub fn find(&self, name: &str) -> Result<Worker, Error> {
-        let worker = self.by_name(name)?;
+    /// Finds the last run with this name, or the one that this part of a run id selects.
+    pub fn find(&self, wanted: &str) -> Result<Worker, Error> {
+        let worker = self.by_name(wanted)?;
         if worker.path.is_dir() {
             return Ok(worker);
         }
-        Err(Error::failed(format!("worker '{name}' not found")).hint("`ralph ls` lists them"))
+        self.find_by_run(wanted)?.ok_or_else(|| {
+            Error::failed(format!("worker '{wanted}' not found")).hint("`ralph ls` lists them")
+        })
+    }
+
+    /// Finds a run by its id, the unique beginning of it, or its last four characters. A living run
+    /// wins over those that are not.
+    pub fn find_by_run(&self, wanted: &str) -> Result<Option<Worker>, Error> {
+        if !runs::is_id_part(wanted) {
+            return Ok(None);
+        }
+        let mut found = self.all()?;
+        found.retain(|worker| worker.run_id().is_some_and(|id| runs::is_selected(&id, wanted)));
+        if found.len() > 1 && found.iter().any(Worker::is_alive) {
+            found.retain(Worker::is_alive);
+        }
+        match found.as_slice() {
+            [first, second, ..] => Err(Error::failed(format!(
+                "{wanted:?} is part of several runs: {}, {}, …",
+                first.name, second.name
+            ))),
+            _ => Ok(found.pop()),
+        }
     }
 
     pub fn all(&self) -> Result<Vec<Worker>, Error> {
@@ -92,18 +125,6 @@ impl Workers {
             .collect();
         workers.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         Ok(workers)
-    }
-
-    pub fn find_by_run(&self, prefix: &str) -> Option<(Worker, RunDir)> {
-        let runs = self.all().ok()?.into_iter().filter_map(|worker| {
-            let (_, run) = worker.run()?;
-            Some((worker, run))
-        });
-        let mut found = runs.filter(|(_, run)| run.id.starts_with(prefix));
-        match (found.next(), found.next()) {
-            (Some(it), None) => Some(it),
-            _ => None,
-        }
     }
 
     /// Workers that other commands have locked, including those that are being spawned and have no
@@ -177,19 +198,55 @@ impl Workers {
         }
     }
 
-    pub fn lock_new(&self) -> Result<(Worker, WorkerLock), Error> {
-        let mut number = 1_u32;
-        loop {
-            let worker = self.by_name(&format!("worker-{number}"))?;
-            if !worker.path.exists()
+    /// Locks a name for a new run, unless another one has it.
+    pub fn reserve(&self, name: &str) -> Result<(Worker, WorkerLock), Error> {
+        let worker = self.by_name(name)?;
+        let held = self.lock(&worker)?;
+        worker.check_name_free()?;
+        Ok((worker, held))
+    }
+
+    /// Locks `worker-1`, or the next name that is free.
+    pub fn reserve_new(&self) -> Result<(Worker, WorkerLock), Error> {
+        let names = (1_u32..).map(|number| format!("worker-{number}"));
+        self.reserve_first(names, |worker| !worker.path.exists())
+    }
+
+    /// Locks a name for a run in the foreground: the one that it had before it was resumed, or that
+    /// of its directory, with a number if need be. Leaves other background runs alone.
+    pub fn reserve_default(
+        &self,
+        directory: &Path,
+        resumed: Option<&str>,
+    ) -> Result<(Worker, WorkerLock), Error> {
+        let is_own = |worker: &Worker| resumed.is_some() && worker.run_id().as_deref() == resumed;
+        let before = resumed.and_then(|_| self.all().ok()?.into_iter().find(is_own));
+        let base = default_name(directory);
+        let numbered = (2_u32..).map(|number| format!("{base}-{number}"));
+        let names = before.map(|worker| worker.name).into_iter().chain([base.clone()]);
+        self.reserve_first(names.chain(numbered), |worker| {
+            let is_past =
+                || matches!(worker.load_state(), StoredState::State(state) if state.foreground);
+            !worker.path.exists() || !worker.is_alive() && (is_past() || is_own(worker))
+        })
+    }
+
+    fn reserve_first(
+        &self,
+        names: impl Iterator<Item = String>,
+        is_free: impl Fn(&Worker) -> bool,
+    ) -> Result<(Worker, WorkerLock), Error> {
+        for name in names {
+            let worker = self.by_name(&name)?;
+            if is_free(&worker)
                 && let Some(held) = self.lock_within(Duration::ZERO, &worker)?
-                // The previous holder may have created it.
-                && !worker.path.exists()
+                // The previous holder may have taken it.
+                && is_free(&worker)
             {
                 return Ok((worker, held));
             }
-            number += 1;
         }
+        Err(Error::failed("all names are taken"))
     }
 }
 
@@ -255,10 +312,51 @@ impl Worker {
         }
     }
 
+    /// Starts with an empty directory.
+    pub fn replace(&self) -> io::Result<()> {
+        let previous = self.archive()?;
+        self.create()?;
+        if let Some(previous) = previous {
+            self.discard(&previous);
+        }
+        Ok(())
+    }
+
+    /// Removes the archived files of the previous run with this name, except a state that nobody
+    /// understands.
+    pub fn discard(&self, previous: &Path) {
+        self.repair_invalid(previous);
+        let _ = std::fs::remove_dir_all(previous);
+    }
+
     pub fn remove(&self) -> io::Result<()> {
         match std::fs::remove_dir_all(&self.path) {
             Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(()),
             other => other,
+        }
+    }
+
+    /// The name of a background run that is paused or running stays taken, even if its process is
+    /// gone.
+    fn check_name_free(&self) -> Result<(), Error> {
+        let name = &self.name;
+        let taken = |how: &str| {
+            Error::failed(format!("worker '{name}' already exists ({how})"))
+                .hint(format!("choose another name, or end it first: ralph kill {name}"))
+        };
+        match self.load_state() {
+            _ if self.is_alive() => Err(taken("running")),
+            StoredState::State(state) if !state.status.has_ended() && !state.foreground => {
+                let error = taken(state.status.as_str());
+                Err(error.hint(format!("its process is gone; ralph resume {name} starts it again")))
+            }
+            StoredState::Invalid(why) => {
+                let path = self.state_path();
+                let path = path.display();
+                warn(&format!("cannot understand {path}: {why}; it is kept as {path}.broken"));
+                Ok(())
+            }
+            _ => Ok(()),
         }
     }
 
@@ -309,31 +407,12 @@ impl Worker {
     }
 
     fn saved(&self) -> StoredState {
-        let text = match std::fs::read(self.state_path()) {
-            Err(err) if err.kind() == io::ErrorKind::NotFound => return StoredState::Missing,
-            Err(err) => return StoredState::Invalid(err.to_string()),
-            Ok(text) => text,
-        };
-        // Only an object: serde also accepts an array for a struct.
-        let object = serde_json::from_slice::<serde_json::Map<_, _>>(&text);
-        // Defaults for these would be wrong.
-        if let Ok(object) = &object
-            && let Some(key) = REQUIRED_KEYS.iter().find(|key| !object.contains_key(**key))
-        {
-            return StoredState::Invalid(format!("it has no {key:?}"));
+        let mut stored = read_state(&self.state_path());
+        if let StoredState::State(state) = &mut stored {
+            // The directory's name is authoritative.
+            state.worker_name.clone_from(&self.name);
         }
-        let state = object.and_then(|object| serde_json::from_value::<WorkerState>(object.into()));
-        match state {
-            Ok(mut state) => {
-                // The directory's name is authoritative.
-                state.worker_name.clone_from(&self.name);
-                StoredState::State(Box::new(state))
-            }
-            Err(_) if text.trim_ascii().is_empty() => {
-                StoredState::Invalid("it is empty".to_owned())
-            }
-            Err(err) => StoredState::Invalid(err.to_string()),
-        }
+        stored
     }
 
     pub fn state(&self) -> Result<WorkerState, Error> {
@@ -355,9 +434,30 @@ impl Worker {
 
     pub fn run(&self) -> Option<(Project, RunDir)> {
         let StoredState::State(state) = self.load_state() else { return None };
-        let project = self.project(&state)?;
-        let dir = project.run_dir(&state.run_id?);
-        Some((project, dir))
+        self.run_of(&state)
+    }
+
+    fn run_id(&self) -> Option<String> {
+        match self.saved() {
+            StoredState::State(state) => state.run_id,
+            StoredState::Missing | StoredState::Invalid(_) => self.load_start_state()?.run_id,
+        }
+    }
+
+    /// Like [`run`](Worker::run), also if the state is damaged.
+    pub fn last_run(&self) -> Option<(Project, RunDir)> {
+        self.load_start_state().and_then(|state| self.run_of(&state)).or_else(|| self.run())
+    }
+
+    fn run_of(&self, state: &WorkerState) -> Option<(Project, RunDir)> {
+        let project = self.project(state)?;
+        let id = state.run_id.as_ref()?;
+        let dir = project.run_dir(id);
+        if dir.path.exists() {
+            return Some((project, dir));
+        }
+        // The project may have been moved.
+        Some(find_run_anywhere(id).ok().flatten().unwrap_or((project, dir)))
     }
 
     pub fn journal(&self, state: &WorkerState) -> Option<PathBuf> {
@@ -366,20 +466,18 @@ impl Worker {
 
     /// Opens the project, which may still have its runs where version 0.1 stored them.
     pub fn project(&self, state: &WorkerState) -> Option<Project> {
-        let home = ralph_home(|name| std::env::var_os(name))?;
-        let project = Project::new(Path::new(&state.directory), &home);
+        let home = self.path.parent()?.parent()?;
+        let project = Project::new(Path::new(&state.directory), home);
         // Refused while a worker of version 0.1 is active.
-        let _ = migration::find_runs(&project, &home);
+        let _ = migration::find_runs(&project, home);
         Some(project)
     }
 
     pub fn save(&self, state: &WorkerState) -> io::Result<()> {
-        let mut text = serde_json::to_string_pretty(state)?;
-        text.push('\n');
         if !self.path.is_dir() {
             self.create()?;
         }
-        save_privately(&self.state_path(), text.as_bytes())
+        save_state(&self.state_path(), state)
     }
 
     /// Never overwrites an earlier one.
@@ -395,7 +493,7 @@ impl Worker {
         names.find(|path| path.symlink_metadata().is_err()).unwrap_or(first)
     }
 
-    pub fn repair_invalid(&self, previous: &Path) {
+    fn repair_invalid(&self, previous: &Path) {
         let old = Worker { name: self.name.clone(), path: previous.to_owned() };
         if let StoredState::Invalid(_) = old.load_state() {
             let _ = std::fs::rename(old.state_path(), self.free_backup_name());
@@ -411,7 +509,7 @@ impl Worker {
         if self.load_start_state().is_some_and(|start| start.run_id == state.run_id) {
             return Ok(());
         }
-        save_privately(&self.start_state_path(), &serde_json::to_vec_pretty(state)?)
+        save_without_sync(&self.start_state_path(), &serde_json::to_vec_pretty(state)?)
     }
 
     pub fn load_start_state(&self) -> Option<WorkerState> {
@@ -498,24 +596,139 @@ impl Worker {
         let _ = std::fs::remove_file(self.reserve_path());
     }
 
-    pub fn save_failure(&self, error: &Error) {
+    /// For a process that waits for the start: no run began, for this reason or because there was
+    /// nothing to do.
+    pub fn save_early_end(&self, end: &Result<u8, Error>) {
         self.release();
-        let text = serde_json::json!({"message": error.message, "hints": error.hints,
-                                      "exit_code": error.exit_code()});
+        let text = match end {
+            Ok(code) => serde_json::json!({"exit_code": code}),
+            Err(error) => serde_json::json!({"message": error.message, "hints": error.hints,
+                                             "exit_code": error.exit_code()}),
+        };
         let _ = save_without_sync(&self.failure_path(), text.to_string().as_bytes());
     }
 
-    pub fn take_failure(&self) -> Option<Error> {
+    pub fn take_early_end(&self) -> Option<Result<u8, Error>> {
         let path = self.failure_path();
         let text = std::fs::read(&path).ok()?;
         let _ = std::fs::remove_file(&path);
-        let failure: serde_json::Value = serde_json::from_slice(&text).ok()?;
-        let message = failure["message"].as_str()?;
+        let end: serde_json::Value = serde_json::from_slice(&text).ok()?;
+        let Some(message) = end["message"].as_str() else {
+            return Some(Ok(u8::try_from(end["exit_code"].as_u64()?).ok()?));
+        };
         let error =
-            if failure["exit_code"] == 2 { Error::input(message) } else { Error::failed(message) };
-        let hints = failure["hints"].as_array().into_iter().flatten().filter_map(|it| it.as_str());
-        Some(hints.fold(error, Error::hint))
+            if end["exit_code"] == 2 { Error::input(message) } else { Error::failed(message) };
+        let hints = end["hints"].as_array().into_iter().flatten().filter_map(|it| it.as_str());
+        Some(Err(hints.fold(error, Error::hint)))
     }
+
+    /// Waits for the end of the run, and returns its exit code and last line. Interrupts end only
+    /// the wait.
+    pub fn wait_for_end(
+        &self,
+        interrupts: Option<Interrupts>,
+    ) -> Result<(u8, Option<String>), Error> {
+        let name = &self.name;
+        let mut watch = WorkerWatcher::new(self).with_interrupts(interrupts);
+        let ended = watch.wait_for(None, POLL_INTERVAL, || {
+            // Asked first: the final state is still read.
+            let alive = self.is_alive();
+            let state = match self.state() {
+                Ok(state) => state,
+                Err(error) => return Some(Err(error)),
+            };
+            if state.status.has_ended() && !alive {
+                return Some(Ok((state.exit_code.unwrap_or(1), state.last_event)));
+            }
+            (!alive).then(|| {
+                let status = state.status.as_str();
+                Err(Error::failed(format!("worker '{name}' is {status}, and its process is gone"))
+                    .hint(format!("ralph resume {name} starts it again")))
+            })
+        });
+        match ended {
+            WatchResult::Found(ended) => ended,
+            WatchResult::Nothing | WatchResult::Interrupted => {
+                let message = format!("not waiting for worker '{name}' any more");
+                Err(Error::new(ErrorKind::Interrupted, message)
+                    .hint(format!("it goes on: ralph status {name}, ralph kill {name}")))
+            }
+        }
+    }
+
+    /// Waits for a loop that was asked to end, then kills it. Returns whether it is gone.
+    pub fn wait_or_kill(&self) -> bool {
+        let mut watch = WorkerWatcher::new(self);
+        let gone = || (!self.is_alive()).then_some(());
+        if watch.wait_for_within(KILL_TIMEOUT, gone).is_some() {
+            return true;
+        }
+        // It holds its lock, so the pid is still its own.
+        if let StoredState::State(state) = self.load_state()
+            && let Some(pid) = state.pid
+        {
+            process::kill(pid);
+        }
+        watch.wait_for_within(LOCK_TIMEOUT, gone).is_some()
+    }
+}
+
+/// Finds a run of any project by its id, the unique beginning of it, or its last four characters.
+pub fn find_run_anywhere(wanted: &str) -> Result<Option<(Project, RunDir)>, Error> {
+    let home = ralph_home(|name| std::env::var_os(name));
+    let Some(home) = home.filter(|_| runs::is_id_part(wanted)) else { return Ok(None) };
+    let mut found = Vec::new();
+    for record in project_record::all_records(&home) {
+        let project = Project::new(&record.root, &home);
+        let runs = runs::list(&project.runs_dir()).unwrap_or_default();
+        let selected = runs.into_iter().filter(|run| runs::is_selected(&run.id, wanted));
+        found.extend(selected.map(|run| (project.clone(), run)));
+    }
+    match found.as_slice() {
+        [(_, first), (_, second), ..] => Err(Error::input(format!(
+            "{wanted:?} is part of several runs: {}, {}, …",
+            first.id, second.id
+        ))),
+        _ => Ok(found.pop()),
+    }
+}
+
+/// Not synced: the journal is, and has all of it.
+pub fn save_state(path: &Path, state: &WorkerState) -> io::Result<()> {
+    let mut text = serde_json::to_string_pretty(state)?;
+    text.push('\n');
+    save_without_sync(path, text.as_bytes())
+}
+
+/// Reads a `state.json`.
+pub fn read_state(path: &Path) -> StoredState {
+    let text = match std::fs::read(path) {
+        Err(err) if err.kind() == io::ErrorKind::NotFound => return StoredState::Missing,
+        Err(err) => return StoredState::Invalid(err.to_string()),
+        Ok(text) => text,
+    };
+    // Only an object: serde also accepts an array for a struct.
+    let object = serde_json::from_slice::<serde_json::Map<_, _>>(&text);
+    // Defaults for these would be wrong.
+    if let Ok(object) = &object
+        && let Some(key) = REQUIRED_KEYS.iter().find(|key| !object.contains_key(**key))
+    {
+        return StoredState::Invalid(format!("it has no {key:?}"));
+    }
+    match object.and_then(|object| serde_json::from_value::<WorkerState>(object.into())) {
+        Ok(state) => StoredState::State(Box::new(state)),
+        Err(_) if text.trim_ascii().is_empty() => StoredState::Invalid("it is empty".to_owned()),
+        Err(err) => StoredState::Invalid(err.to_string()),
+    }
+}
+
+/// The directory's name, with characters that a name may have.
+fn default_name(directory: &Path) -> String {
+    let name = directory.file_name().unwrap_or_default().to_string_lossy();
+    let valid = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' });
+    let valid: String = valid.take(MAX_DEFAULT_NAME).collect();
+    let valid = valid.trim_matches('-');
+    if valid.is_empty() { "run".to_owned() } else { valid.to_owned() }
 }
 
 fn is_locked(path: &Path) -> bool {
@@ -527,7 +740,11 @@ fn nanoseconds(time: SystemTime) -> u128 {
     time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos())
 }
 
-pub(super) fn store_error(path: &Path, err: &io::Error) -> Error {
+pub fn worker_files_error(worker: &Worker, err: &io::Error) -> Error {
+    store_error(&worker.path, err)
+}
+
+fn store_error(path: &Path, err: &io::Error) -> Error {
     Error::failed(format!("cannot use {}: {err}", path.display()))
         .hint("ralph keeps its workers there; RALPH_HOME names another place")
 }

@@ -10,7 +10,7 @@ use super::store::{StoredState, Worker};
 use ralph_process::Interrupts;
 
 /// Network file systems may not report changes from other machines.
-const POLL_INTERVAL: Duration = Duration::from_secs(1);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Where the system reports no changes at all.
 const POLL_INTERVAL_UNWATCHED: Duration = Duration::from_millis(20);

@@ -66,10 +66,6 @@ Examples:
 
 #[derive(Debug, Default, Args)]
 pub struct SpawnArgs {
-    /// What to call the worker; `worker-1` and so on if nothing is said.
-    #[arg(long, value_name = "NAME")]
-    pub name: Option<String>,
-
     /// Wait for the end of the loop, and exit with its code.
     #[arg(long)]
     pub wait: bool,
@@ -106,7 +102,7 @@ pub struct SpawnArgs {
 
 #[derive(Debug, Args)]
 pub struct SelectionArgs {
-    /// The worker.
+    /// The run: name, run id, the beginning of it, or its last four characters.
     pub name: String,
 }
 
@@ -148,7 +144,7 @@ pub struct LsArgs {
 
 #[derive(Debug, Args)]
 pub struct StatusArgs {
-    /// The worker; without a name, all that run or are paused.
+    /// The run: name, run id, the beginning of it, or its last four characters; without it, all that run or are paused.
     pub name: Option<String>,
 
     /// Those that have come to their end, too.
@@ -175,7 +171,7 @@ pub enum StatusFormat {
 
 #[derive(Debug, Args)]
 pub struct LogsArgs {
-    /// The worker.
+    /// The run: name, run id, the beginning of it, or its last four characters.
     pub name: String,
 
     /// Go on with what happens, until its end.

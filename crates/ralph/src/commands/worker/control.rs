@@ -6,10 +6,9 @@ use std::time::{Duration, SystemTime};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use super::{RmArgs, WorkerSelection, spawn, warn, worker_files_error};
+use super::{RmArgs, WorkerSelection, warn, worker_files_error};
 use crate::cli::args::BudgetArgs;
-use crate::executors::tmux::Tmux;
-use crate::workers::control::WorkerRequest;
+use crate::executors::executor_of;
 use crate::workers::selection::for_each_worker;
 use crate::workers::store::{StoredState, Worker, Workers};
 use crate::workers::watch::WorkerWatcher;
@@ -17,14 +16,13 @@ use ralph_events::env_names;
 use ralph_events::error::Error;
 use ralph_process as process;
 use ralph_report::worker_lines::{WorkerState, WorkerStatus, WorkerTracker};
+use ralph_store::requests::Request;
 
 /// Much longer than a loop takes on an idle machine.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// For a loop that may have nothing to answer.
 const OPTIONAL_REQUEST_TIMEOUT: Duration = Duration::from_millis(300);
-
-const KILL_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long `kill --all` waits for a command that is spawning or resuming a worker.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -65,7 +63,7 @@ fn pause_one(workers: &Workers, worker: &Worker, all: bool) -> Result<(), Error>
             .hint(format!("ralph status {name}")));
         }
     }
-    send_request(worker, WorkerRequest::Pause, WorkerStatus::Paused, |state| {
+    send_request(worker, &Request::Pause, WorkerStatus::Paused, |state| {
         state.status != WorkerStatus::Running
     })?;
     crate::cli::print(&format!("paused ralph loop for {name}\n")).map(drop)
@@ -75,6 +73,8 @@ pub fn resume(selection: &WorkerSelection, limits: NewLimits) -> Result<u8, Erro
     let started = SystemTime::now();
     let workers = Workers::open_user_dir()?;
     let is_resumable = |worker: &Worker| match worker.load_state() {
+        // A run of a terminal that has ended needs one again.
+        StoredState::State(state) if state.foreground && !worker.is_alive() => false,
         StoredState::State(state) => can_resume(&state, worker.is_alive()),
         // May be rebuilt from the journal.
         StoredState::Invalid(_) => !worker.is_alive(),
@@ -137,7 +137,7 @@ fn resume_one(
         }
     }
     // Just ended, and about to exit.
-    let alive = alive && !(state.status.has_ended() && wait_or_kill(worker));
+    let alive = alive && !(state.status.has_ended() && worker.wait_or_kill());
     if alive && !can_resume(&state, alive) || state.is_complete() {
         warn(&format!("worker '{name}' is not paused"));
         return Ok(());
@@ -174,7 +174,8 @@ fn resume_one(
         if limit.is_some() {
             worker.save(&state).map_err(|err| worker_files_error(worker, &err))?;
         }
-        send_request(worker, WorkerRequest::Resume, WorkerStatus::Running, |state| {
+        let request = Request::Resume { max_iterations: limit };
+        send_request(worker, &request, WorkerStatus::Running, |state| {
             state.status != WorkerStatus::Paused
         })?;
     } else {
@@ -223,12 +224,12 @@ fn repaired_state(worker: &Worker) -> Result<WorkerState, Error> {
 /// itself.
 fn send_request(
     worker: &Worker,
-    request: WorkerRequest,
+    request: &Request,
     status: WorkerStatus,
     is_confirmed: impl Fn(&WorkerState) -> bool,
 ) -> Result<(), Error> {
     let mut watch = WorkerWatcher::new(worker);
-    worker.send_request(request).map_err(|err| worker_files_error(worker, &err))?;
+    executor_of(worker).request(worker, request).map_err(|err| worker_files_error(worker, &err))?;
     let answer = watch.wait_for_within(REQUEST_TIMEOUT, || match worker.load_state() {
         StoredState::State(state) if is_confirmed(&state) => Some(true),
         _ => (!worker.is_alive()).then_some(false),
@@ -268,7 +269,7 @@ fn restart(worker: &Worker, state: WorkerState, budget: &BudgetArgs) -> Result<(
         spec.set_limits(None, budget);
         worker.save_spec(&spec).map_err(|err| worker_files_error(worker, &err))?;
     }
-    let opened = spawn::open_window(worker, None, |state| state.pid.is_some());
+    let opened = executor_of(worker).start(worker, None);
     if opened.is_err() && has_new_budget {
         // The worker did not start with the new budget. The first error is the one to report.
         let _ = worker.save_spec(&before);
@@ -295,10 +296,7 @@ fn kill_leftovers(worker: &Worker, state: &WorkerState) {
     if let Some(run) = &state.run_id {
         process::kill_by_env(env_names::RUN_ID, run, GRACE_MS);
     }
-    let tmux = Tmux::new(|name| std::env::var_os(name));
-    if let Some(window) = tmux.find(&worker.name) {
-        tmux.close(&window);
-    }
+    executor_of(worker).close(worker);
 }
 
 pub fn kill(selection: &WorkerSelection) -> Result<u8, Error> {
@@ -311,7 +309,7 @@ pub fn kill(selection: &WorkerSelection) -> Result<u8, Error> {
     let mut asked = Vec::new();
     for worker in selected.iter().flatten().filter(|worker| selected.len() > 1 && worker.is_alive())
     {
-        if worker.send_request(WorkerRequest::Kill).is_ok() {
+        if worker.send_request(&Request::Stop).is_ok() {
             asked.push(worker.name.clone());
         }
     }
@@ -339,7 +337,7 @@ fn kill_all(workers: &Workers) -> Result<u8, Error> {
         }
         // Ask all first, for the grace periods to overlap.
         for worker in selected.iter().filter(|worker| worker.is_alive()) {
-            let _ = worker.send_request(WorkerRequest::Kill);
+            let _ = worker.send_request(&Request::Stop);
         }
         handled.extend(selected.iter().map(|worker| worker.name.clone()));
         let all = selected.into_iter().map(Ok).collect();
@@ -365,9 +363,10 @@ fn kill_all(workers: &Workers) -> Result<u8, Error> {
 }
 
 fn has_ended(worker: &Worker) -> bool {
-    // An unreadable state does not count as running.
+    // An unreadable state does not count as running, and a run of a terminal ends with its process.
+    let is_open = |state: &WorkerState| !state.status.has_ended() && !state.foreground;
     !worker.is_alive()
-        && !matches!(worker.load_state(), StoredState::State(state) if !state.status.has_ended())
+        && !matches!(worker.load_state(), StoredState::State(state) if is_open(&state))
 }
 
 /// `asked`: a kill request was already sent.
@@ -378,8 +377,8 @@ fn kill_one(worker: &Worker, asked: bool) -> Result<(), Error> {
         warn(&format!("worker '{name}' is not running"));
         return Ok(());
     }
-    worker.send_request(WorkerRequest::Kill).map_err(|err| worker_files_error(worker, &err))?;
-    if !wait_or_kill(worker) {
+    worker.send_request(&Request::Stop).map_err(|err| worker_files_error(worker, &err))?;
+    if !worker.wait_or_kill() {
         return Err(Error::failed(format!("the loop of worker '{name}' cannot be ended"))
             .hint(format!("ralph attach {name} shows its window")));
     }
@@ -391,22 +390,6 @@ fn kill_one(worker: &Worker, asked: bool) -> Result<(), Error> {
         kill_leftovers(worker, &state);
     }
     crate::cli::print(&format!("killed {name}\n")).map(drop)
-}
-
-/// Waits for a loop that was asked to end, then kills it. Returns whether it is gone.
-pub(super) fn wait_or_kill(worker: &Worker) -> bool {
-    let mut watch = WorkerWatcher::new(worker);
-    let gone = || (!worker.is_alive()).then_some(());
-    if watch.wait_for_within(KILL_TIMEOUT, gone).is_some() {
-        return true;
-    }
-    // It holds its lock, so the pid is still its own.
-    if let StoredState::State(state) = worker.load_state()
-        && let Some(pid) = state.pid
-    {
-        process::kill(pid);
-    }
-    watch.wait_for_within(REQUEST_TIMEOUT, gone).is_some()
 }
 
 pub fn rm(args: &RmArgs) -> Result<u8, Error> {
@@ -421,14 +404,17 @@ pub fn rm(args: &RmArgs) -> Result<u8, Error> {
 fn remove(worker: &Worker, args: &RmArgs) -> Result<(), Error> {
     let name = &worker.name;
     let status = match worker.load_state() {
-        StoredState::State(state) if !state.status.has_ended() => Some(state.status.as_str()),
+        // One of a terminal can be resumed without its record.
+        StoredState::State(state) if !state.status.has_ended() && !state.foreground => {
+            Some(state.status.as_str())
+        }
         _ => worker.is_alive().then_some("running"),
     };
     if let Some(status) = status {
         return Err(Error::failed(format!("worker '{name}' is {status}"))
             .hint(format!("end it first: ralph kill {name}")));
     }
-    if let Some(worktree) = worker.worktree() {
+    if let Some(worktree) = executor_of(worker).collect(worker) {
         let path = worktree.path.display();
         if args.worktree {
             let branch = &worktree.branch;

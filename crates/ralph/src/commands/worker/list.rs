@@ -1,5 +1,7 @@
 //! `ralph ls` and `ralph status`.
 
+use std::path::Path;
+
 use serde_json::json;
 
 use super::{ListFormat, LsArgs, StatusArgs, StatusFormat, live};
@@ -46,12 +48,20 @@ impl WorkerRow {
             (WorkerStatus::Stopped, None) => "ended",
             (WorkerStatus::Failed, _) => "failed",
             (WorkerStatus::Paused, _) if self.alive && state.iteration_open => "pausing",
+            (WorkerStatus::Paused, _) if !self.alive && state.foreground => "interrupted",
             (WorkerStatus::Paused, _) => "paused",
             (WorkerStatus::Running, _) if !self.alive => "interrupted",
             (WorkerStatus::Running, _) if state.waiting => "waiting",
             (WorkerStatus::Running, _) => "working",
         };
         word.to_owned()
+    }
+
+    /// A run of a terminal that has ended, and whose project or journal was removed since.
+    fn is_forgotten(&self) -> bool {
+        let StoredState::State(state) = &self.state else { return false };
+        let has_run = || self.worker.run().is_some_and(|(_, run)| run.path.exists());
+        state.foreground && !self.alive && !(Path::new(&state.directory).exists() && has_run())
     }
 
     fn has_ended(&self) -> bool {
@@ -62,7 +72,8 @@ impl WorkerRow {
 pub fn ls(args: &LsArgs) -> Result<u8, Error> {
     let workers = Workers::open_user_dir()?;
     live::print_live(args.watch, || {
-        let all: Vec<WorkerRow> = workers.all()?.into_iter().map(WorkerRow::new).collect();
+        let mut all: Vec<WorkerRow> = workers.all()?.into_iter().map(WorkerRow::new).collect();
+        all.retain(|row| !row.is_forgotten());
         Ok(match args.format {
             ListFormat::Names => all.iter().map(|it| format!("{}\n", it.worker.name)).collect(),
             ListFormat::Json => to_json_array(&all),
@@ -191,7 +202,9 @@ fn status_text(args: &StatusArgs) -> Result<String, Error> {
         Some(name) => vec![WorkerRow::new(workers.find(name)?)],
         None => {
             let row = workers.all()?.into_iter().map(WorkerRow::new);
-            row.filter(|row| args.all || !row.has_ended()).collect()
+            row.filter(|row| args.all || !row.has_ended())
+                .filter(|row| !row.is_forgotten())
+                .collect()
         }
     };
     match (args.format, rows.as_slice()) {

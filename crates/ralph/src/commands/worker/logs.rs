@@ -1,6 +1,5 @@
 //! `ralph logs`, `attach`, `wait`, `send`.
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
@@ -9,17 +8,16 @@ use std::time::Duration;
 use jiff::tz::TimeZone;
 
 use super::{LogsArgs, SelectionArgs, SendArgs, WorkerSelection};
-use crate::executors::tmux::{Tmux, TmuxWindow};
-use crate::workers::store::{Worker, Workers};
-use crate::workers::watch::{WatchResult, WorkerWatcher};
+use crate::executors::executor_of;
+use crate::executors::tmux::{Tmux, find_window};
+use crate::workers::store::{Worker, Workers, find_run_anywhere};
+use crate::workers::watch::WorkerWatcher;
 use ralph_events::control_chars::strip_control_chars;
-use ralph_events::error::{Error, ErrorKind};
+use ralph_events::error::Error;
 use ralph_events::event::{Entry, Event};
 use ralph_events::journal::{self, LineRead};
 use ralph_events::run_state::RunState;
-use ralph_process as process;
 use ralph_process::Interrupts;
-use ralph_process::trust;
 use ralph_report::style::{Capabilities, Style};
 use ralph_report::terminal::TerminalReporter;
 use ralph_report::worker_lines::WorkerTracker;
@@ -29,11 +27,6 @@ use ralph_report::{Backpressure, Recorded, Reporter};
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 pub fn logs(args: &LogsArgs) -> Result<u8, Error> {
-    let worker = Workers::open_user_dir()?.find(&args.name)?;
-    let state = worker.state()?;
-    let path = worker.journal(&state).ok_or_else(|| {
-        Error::failed(format!("worker '{}' has not done anything yet", worker.name))
-    })?;
     let capable = Capabilities::for_stdio();
     let style = Style {
         emoji: capable.emoji,
@@ -41,11 +34,23 @@ pub fn logs(args: &LogsArgs) -> Result<u8, Error> {
         color_errors: capable.color_errors,
         ..Style::default()
     };
-    let tracker =
-        WorkerTracker::new(worker.load_start_state().unwrap_or_default(), TimeZone::system());
-    let mut reporter =
-        TerminalReporter::stdio(style, Backpressure::WaitForReader).for_worker(tracker);
-    follow(&path, args.follow.then_some(&worker), &mut reporter)
+    let mut reporter = TerminalReporter::stdio(style, Backpressure::WaitForReader);
+    let (worker, path) = match Workers::open_user_dir()?.find(&args.name) {
+        Ok(worker) => {
+            let state = worker.state()?;
+            let path = executor_of(&worker).events(&worker).ok_or_else(|| {
+                Error::failed(format!("worker '{}' has not done anything yet", worker.name))
+            })?;
+            if state.is_spawned() {
+                let start = worker.load_start_state().unwrap_or_default();
+                reporter = reporter.for_worker(WorkerTracker::new(start, TimeZone::system()));
+            }
+            (Some(worker), path)
+        }
+        // Another run may have its name now.
+        Err(err) => (None, find_run_anywhere(&args.name)?.ok_or(err)?.1.journal()),
+    };
+    follow(&path, worker.as_ref().filter(|_| args.follow), &mut reporter)
         .map_err(|err| Error::failed(format!("cannot read {}: {err}", path.display())))?;
     reporter.finish();
     reporter.take_problem().map_or(Ok(0), |problem| Err(Error::failed(problem.into_message())))
@@ -88,30 +93,9 @@ fn follow(
     }
 }
 
-fn find_window(tmux: &Tmux, name: &str) -> Result<TmuxWindow, Error> {
-    let worker = Workers::open_user_dir()?.find(name)?;
-    tmux.find(&worker.name).ok_or_else(|| {
-        Error::failed(format!("worker '{name}' has no window: its loop is not running"))
-            .hint(format!("ralph status {name}, or ralph logs {name}"))
-    })
-}
-
 pub fn attach(args: &SelectionArgs) -> Result<u8, Error> {
-    let tmux = Tmux::new(|name| std::env::var_os(name));
-    let window = find_window(&tmux, &args.name)?;
-    let inside = std::env::var_os("TMUX");
-    let command: Vec<OsString> = tmux.attach_command(&window, inside.as_deref())?;
-    let Some((program, rest)) = command.split_first() else { return Ok(0) };
-    // Unset `TMUX` to allow nested clients.
-    let keeps_tmux = rest.iter().any(|word| word == "switch-client");
-    let changes = trust::outside_env(&[]);
-    let is_changed = |name: &OsString| changes.iter().any(|(other, _)| other == name);
-    let is_kept = |name: &OsString| !is_changed(name) && (keeps_tmux || name != "TMUX");
-    let env = std::env::vars_os().filter(|(name, _)| is_kept(name));
-    let set = changes.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?)));
-    let env = env.chain(set).collect();
-    let err = process::exec(program, rest, Some(env));
-    Err(Error::failed(format!("tmux: {err}")))
+    let worker = Workers::open_user_dir()?.find(&args.name)?;
+    executor_of(&worker).attach(&worker)
 }
 
 pub fn send(args: &SendArgs) -> Result<u8, Error> {
@@ -124,7 +108,7 @@ pub fn send(args: &SendArgs) -> Result<u8, Error> {
         .hint("spawn it with --interactive, or change its prompt file"));
     }
     let tmux = Tmux::new(|name| std::env::var_os(name));
-    let window = find_window(&tmux, name)?;
+    let window = find_window(&tmux, &worker)?;
     tmux.type_line(&window, &args.text)?;
     Ok(0)
 }
@@ -140,41 +124,12 @@ pub fn wait(selection: &WorkerSelection) -> Result<u8, Error> {
     Ok(codes.into_iter().find(|code| *code != 0).unwrap_or(0))
 }
 
-/// Waits for the end of a worker, prints why it ended, and returns its exit code. `interrupts` end
-/// only the wait.
+/// Waits for the end of a worker, prints why it ended, and returns its exit code.
 pub(super) fn wait_for(worker: &Worker, interrupts: Option<Interrupts>) -> Result<u8, Error> {
-    let name = &worker.name;
-    let mut watch = WorkerWatcher::new(worker).with_interrupts(interrupts);
-    let ended = watch.wait_for(None, POLL_INTERVAL, || {
-        // Asked first: the final state is still read.
-        let alive = worker.is_alive();
-        let state = match worker.state() {
-            Ok(state) => state,
-            Err(error) => return Some(Err(error)),
-        };
-        if state.status.has_ended() && !alive {
-            return Some(Ok((state.exit_code.unwrap_or(1), state.last_event)));
-        }
-        (!alive).then(|| {
-            Err(Error::failed(format!(
-                "worker '{name}' is {}, and its process is gone",
-                state.status.as_str()
-            ))
-            .hint(format!("ralph resume {name} starts it again")))
-        })
-    });
-    match ended {
-        WatchResult::Found(ended) => {
-            let (code, last) = ended?;
-            if let Some(words) = last {
-                crate::cli::print(&strip_control_chars(&format!("[ralph] {name}: {words}\n")))?;
-            }
-            Ok(code)
-        }
-        WatchResult::Nothing | WatchResult::Interrupted => Err(Error::new(
-            ErrorKind::Interrupted,
-            format!("not waiting for worker '{name}' any more"),
-        )
-        .hint(format!("it goes on: ralph status {name}, ralph kill {name}"))),
+    let (code, last) = executor_of(worker).wait(worker, interrupts)?;
+    if let Some(words) = last {
+        let line = format!("[ralph] {}: {words}\n", worker.name);
+        crate::cli::print(&strip_control_chars(&line))?;
     }
+    Ok(code)
 }

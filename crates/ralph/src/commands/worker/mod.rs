@@ -19,15 +19,10 @@ pub use args::{
 pub use control::{NewLimits, kill, pause, resume, rm};
 pub use list::{ls, status};
 pub use logs::{attach, logs, send, wait};
-pub use run_loop::run_loop;
-pub(crate) use spawn::launch_spec;
+pub(crate) use run_loop::run_loop;
 pub use spawn::spawn;
+pub(crate) use spawn::{launch_spec, start_in_background};
 pub use template::template;
 
 use crate::cli::warn;
-use ralph_events::error::Error;
-
-fn worker_files_error(worker: &crate::workers::store::Worker, err: &std::io::Error) -> Error {
-    Error::failed(format!("cannot use {}: {err}", worker.path.display()))
-        .hint("ralph keeps its workers there; RALPH_HOME names another place")
-}
+use crate::workers::store::worker_files_error;

@@ -1,85 +1,17 @@
-//! A worker's loop: the command that its window runs.
+//! The loop of `ralph spawn`, in its window.
 
-use std::ffi::OsString;
-
-use jiff::tz::TimeZone;
-
-use super::worker_files_error;
-use crate::cli::args::ProjectArgs;
-use crate::launch::{BackgroundRun, LaunchAction, LaunchPlan, ResumedRun};
+use crate::launch::{LaunchAction, LaunchPlan, LaunchSpec, NamedRun, ResumedRun, initial_state};
 use crate::project_dir;
 use crate::recover::recover_and_notify;
-use crate::workers::store::{StoredState, Worker, Workers};
+use crate::workers::store::{StoredState, Worker};
 use ralph_driver::resume::ResumeState;
-use ralph_driver::run_spec::{PromptSource, RunSpec};
-use ralph_engine::completion::CompletionRule;
 use ralph_events::error::Error;
 use ralph_events::run_state::{Pending, RunState};
-use ralph_process as process;
-use ralph_report::worker_lines::{WorkerState, WorkerStatus, WorkerTracker};
+use ralph_report::worker_lines::{WorkerState, WorkerStatus};
 use ralph_store::project::Project;
 
-/// These describe the window's terminal, not the spawner's.
-const WINDOW_VARIABLES: [&str; 6] =
-    ["TERM", "TERM_PROGRAM", "TERM_PROGRAM_VERSION", "TMUX", "TMUX_PANE", "COLORTERM"];
-
-/// Saves a failure for the process that waits for the start.
-pub fn run_loop(name: &str) -> Result<u8, Error> {
-    let worker = Workers::open_user_dir()?.find(name)?;
-    exec_with_spawner_env(&worker)?;
-    start(&worker).inspect_err(|error| worker.save_failure(error))
-}
-
-/// Restarts itself in the environment that `spawn` saved.
-fn exec_with_spawner_env(worker: &Worker) -> Result<(), Error> {
-    let Some(variables) = worker.take_environment() else { return Ok(()) };
-    let mut env: Vec<(OsString, OsString)> = variables
-        .into_iter()
-        .filter(|(name, _)| !WINDOW_VARIABLES.contains(&name.as_str()))
-        .map(|(name, value)| (name.into(), value.into()))
-        .collect();
-    for name in WINDOW_VARIABLES {
-        env.extend(std::env::var_os(name).map(|value| (name.into(), value)));
-    }
-    let args: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let failed = |err: std::io::Error| {
-        let error = Error::failed(format!("cannot start ralph again: {err}"));
-        worker.save_failure(&error);
-        error
-    };
-    let program = std::env::current_exe().map_err(failed)?;
-    Err(failed(process::exec(&program.into(), &args, Some(env))))
-}
-
-fn initial_state(worker: &Worker, spec: &RunSpec) -> WorkerState {
-    WorkerState {
-        worker_name: worker.name.clone(),
-        prompt_file: match &spec.prompt {
-            PromptSource::File(path) => path.to_string_lossy().into_owned(),
-            _ => String::new(),
-        },
-        done_pattern: match &spec.completion {
-            CompletionRule::Pattern(regex) => Some(regex.as_str().to_owned()),
-            _ => None,
-        },
-        inactivity_timeout: spec.rules.inactivity_ms.unwrap_or(0) / 1000,
-        directory: spec.directory.to_string_lossy().into_owned(),
-        interactive: spec.agent.interactive,
-        ..WorkerState::default()
-    }
-}
-
-fn start(worker: &Worker) -> Result<u8, Error> {
-    let mut spec = worker.spec()?;
-    project_dir::refuse_link_out(&spec.directory)?;
-    // tmux started this process elsewhere.
-    std::env::set_current_dir(&spec.directory).map_err(|err| {
-        let path = spec.directory.display();
-        Error::failed(format!("cannot enter the directory {path}: {err}"))
-            .hint("restore it, or spawn the worker again from another directory")
-    })?;
-    // Its settings apply, also in a worktree.
-    let home = project_dir::open_project(&ProjectArgs { project_dir: None })?;
+/// `home` is the project whose settings apply, also in a worktree.
+pub(crate) fn run_loop(worker: &Worker, home: &Project, mut spec: LaunchSpec) -> Result<u8, Error> {
     let project = match &spec.worktree {
         Some(worktree) if worktree.directory.is_dir() => {
             project_dir::refuse_link_out(&worktree.directory)?;
@@ -94,10 +26,9 @@ fn start(worker: &Worker) -> Result<u8, Error> {
         }
         None => home.clone(),
     };
-    let _held = worker
+    let claim = worker
         .claim()
         .map_err(|_| Error::failed(format!("worker '{}' is running already", worker.name)))?;
-    let wake_pipe = worker.create_wake_pipe().map_err(|err| worker_files_error(worker, &err))?;
     let notify_command = spec.settings.settings.notify.command.clone();
     let recovery = recover_and_notify(&project, true, || notify_command)?;
     let previous = match worker.load_state() {
@@ -109,9 +40,9 @@ fn start(worker: &Worker) -> Result<u8, Error> {
         spec.settings.warnings.extend(spec.changed_settings_warning(&worker.spec_path()));
     }
     let mut plan = LaunchPlan::new(&project, spec, LaunchAction::Start, recovery);
-    (plan.origin, plan.resume) = (&home, resume);
+    (plan.origin, plan.resume) = (home, resume);
     let mut spec = plan.run_spec()?;
-    let mut state = initial_state(worker, &spec);
+    let mut state = initial_state(&worker.name, &spec);
     if let Some(previous) = previous {
         // The user may have edited the limit.
         if previous.max_iterations > 0 {
@@ -123,14 +54,13 @@ fn start(worker: &Worker) -> Result<u8, Error> {
         state = WorkerState {
             status: WorkerStatus::Running,
             worker_name: state.worker_name,
+            command: state.command,
             ..*previous
         };
         state.directory = spec.directory.to_string_lossy().into_owned();
     }
-    let tracker = WorkerTracker::new(state, TimeZone::system());
-    let interactive = spec.agent.interactive;
-    let background = BackgroundRun { worker: worker.clone(), tracker, wake_pipe, interactive };
-    plan.preflight_background(spec, Some(background))?.start_or_show()
+    let named = NamedRun { worker: worker.clone(), state, claim };
+    plan.preflight_named(spec, Some(named))?.start_or_show()
 }
 
 /// For a run whose journal is gone.

@@ -1,31 +1,23 @@
 //! `ralph spawn`: starts a worker, or undoes everything.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
 use super::{SpawnArgs, warn, worker_files_error};
-use crate::executors::tmux::{SESSION_NAME, Tmux, TmuxWindow};
+use crate::executors::tmux::{SESSION_NAME, TmuxExecutor, check_window_free};
+use crate::executors::{Executor, Start};
 use crate::launch::{self, LaunchAction, LaunchPlan, LaunchSpec, LoopCommand, prompt, rules};
 use crate::recover::{Recovery, recover};
 use crate::workers::store::{StoredState, Worker, Workers};
-use crate::workers::watch::{WatchResult, WorkerWatcher};
 use crate::workers::worktree::Worktree;
 use ralph_driver::run_spec::{PromptSource, RunSpec};
 use ralph_engine::completion::CompletionRule;
 use ralph_events::error::{Error, ErrorKind};
 use ralph_git as git;
 use ralph_process::Interrupts;
-use ralph_report::worker_lines::{WorkerState, WorkerStatus};
-use ralph_store::lock;
 use ralph_store::project::Project;
 
 const MANY_ITERATIONS: u32 = 50;
-
-const START_TIMEOUT: Duration = Duration::from_secs(30);
-
-const WINDOW_CHECK_INTERVAL: Duration = Duration::from_millis(500);
-
-const WINDOW_CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Leaves nothing behind on an error.
 pub fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, Error> {
@@ -58,22 +50,17 @@ pub fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, Error> {
     match plan.action {
         LaunchAction::PrintPrompt => return plan.print_prompt(None),
         LaunchAction::DryRun => return plan.preflight(spec)?.start_or_show(),
-        LaunchAction::Start => {}
+        LaunchAction::Start | LaunchAction::StartInBackground => {}
     }
     if max_iterations > MANY_ITERATIONS {
         warn("high iteration count (>50) may consume significant resources");
     }
     let workers = Workers::open_user_dir()?;
-    let (worker, held) = match &args.name {
-        Some(name) => {
-            let worker = workers.by_name(name)?;
-            let held = workers.lock(&worker)?;
-            (worker, held)
-        }
-        None => workers.lock_new()?,
+    let (worker, held) = match &args.common.name {
+        Some(name) => workers.reserve(name)?,
+        None => workers.reserve_new()?,
     };
     workers.refuse_if_killed(started)?;
-    check_name_free(&worker)?;
     check_window_free(&worker)?;
     if args.worktree {
         warn_uncommitted(project, &spec);
@@ -85,21 +72,16 @@ pub fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, Error> {
     // as usual.
     let interrupts = Interrupts::install().ok();
     let spec = plan.spec;
-    let mut attempt = SpawnAttempt { worker: &worker, spec, previous_files: None, interrupts };
+    let attempt = SpawnAttempt { worker: &worker, spec, previous_files: None, interrupts };
     let branch = args.worktree.then_some(args.branch.as_deref());
-    let state = match attempt.run(project, branch) {
-        Ok(state) => state,
-        Err(error) => {
-            attempt.undo();
-            return Err(error);
-        }
+    let max_iterations = match attempt.run(project, branch)? {
+        Start::Begun(state) => state.max_iterations,
+        Start::Ended(code) => return Ok(code),
     };
-    attempt.commit();
     let name = &worker.name;
     // Always iteration 1, even if a quick loop is already further.
     crate::cli::print(&format!(
-        "spawned {name} (tmux: {SESSION_NAME}:{name}) [ralph mode: iteration 1/{}]\n",
-        state.max_iterations
+        "spawned {name} (tmux: {SESSION_NAME}:{name}) [ralph mode: iteration 1/{max_iterations}]\n"
     ))?;
     drop(held);
     if args.wait { super::logs::wait_for(&worker, interrupts) } else { Ok(0) }
@@ -127,11 +109,17 @@ struct SpawnAttempt<'a> {
 
 impl SpawnAttempt<'_> {
     /// `Some(None)` makes a worktree with a new branch.
-    fn run(
-        &mut self,
-        project: &Project,
-        branch: Option<Option<&str>>,
-    ) -> Result<WorkerState, Error> {
+    fn run(mut self, project: &Project, branch: Option<Option<&str>>) -> Result<Start, Error> {
+        let started = self.start(project, branch);
+        match (&started, self.previous_files.take()) {
+            (Ok(Start::Begun(_)), Some(previous_files)) => self.worker.discard(&previous_files),
+            (Ok(Start::Begun(_)), None) => {}
+            (Ok(Start::Ended(_)) | Err(_), previous_files) => self.undo(previous_files),
+        }
+        started
+    }
+
+    fn start(&mut self, project: &Project, branch: Option<Option<&str>>) -> Result<Start, Error> {
         let worker = self.worker;
         self.previous_files = worker.archive().map_err(|err| worker_files_error(worker, &err))?;
         if let Some(branch) = branch {
@@ -147,11 +135,11 @@ impl SpawnAttempt<'_> {
             .create()
             .and_then(|()| worker.save_spec(&self.spec))
             .map_err(|err| worker_files_error(worker, &err))?;
-        open_window(worker, self.interrupts, |_| true)
+        TmuxExecutor.start(worker, self.interrupts)
     }
 
-    fn undo(self) {
-        let SpawnAttempt { worker, spec, previous_files, .. } = self;
+    fn undo(self, previous_files: Option<PathBuf>) {
+        let SpawnAttempt { worker, spec, .. } = self;
         // Report only the first error.
         let _ = worker.remove();
         if let Some(worktree) = spec.worktree {
@@ -161,56 +149,27 @@ impl SpawnAttempt<'_> {
             let _ = std::fs::rename(previous_files, &worker.path);
         }
     }
-
-    fn commit(&mut self) {
-        if let Some(previous_files) = self.previous_files.take() {
-            self.worker.repair_invalid(&previous_files);
-            let _ = std::fs::remove_dir_all(previous_files);
-        }
-    }
 }
 
-/// The name of a paused or running worker stays taken, even if its process is gone.
-fn check_name_free(worker: &Worker) -> Result<(), Error> {
-    let name = &worker.name;
-    let taken = |how: &str| {
-        Error::failed(format!("worker '{name}' already exists ({how})"))
-            .hint(format!("choose another name, or end it first: ralph kill {name}"))
+/// `--background`: starts a run of another command in a window.
+pub(crate) fn start_in_background(project: &Project, spec: LaunchSpec) -> Result<u8, Error> {
+    let started = SystemTime::now();
+    let workers = Workers::open_user_dir()?;
+    let (worker, _held) = match &spec.name {
+        Some(name) => workers.reserve(name)?,
+        None => workers.reserve_default(project.root(), None)?,
     };
-    match worker.load_state() {
-        _ if worker.is_alive() => Err(taken("running")),
-        StoredState::State(state) if !state.status.has_ended() => {
-            let error = taken(state.status.as_str());
-            Err(error.hint(format!("its process is gone; ralph resume {name} starts it again")))
-        }
-        StoredState::Invalid(why) => {
-            let path = worker.state_path();
-            let path = path.display();
-            warn(&format!("cannot understand {path}: {why}; it is kept as {path}.broken"));
-            Ok(())
-        }
-        _ => Ok(()),
-    }
-}
-
-/// A window may contain the loop of a worker whose files were removed. The window of a worker that
-/// has just ended closes soon.
-fn check_window_free(worker: &Worker) -> Result<(), Error> {
-    let tmux = Tmux::new(|name| std::env::var_os(name));
+    workers.refuse_if_killed(started)?;
+    check_window_free(&worker)?;
+    let interrupts = Interrupts::install().ok();
+    let attempt = SpawnAttempt { worker: &worker, spec, previous_files: None, interrupts };
     let name = &worker.name;
-    if lock::holds_for(WINDOW_CLOSE_TIMEOUT, || tmux.find(name).is_some()) {
-        return Err(Error::failed(format!("there is a window '{name}' in tmux already"))
-            .hint("the loop of a worker whose files were removed may be in it")
-            .hint(format!("to be rid of it: tmux kill-window -t {SESSION_NAME}:{name}"))
-            .hint("or choose another name"));
+    match attempt.run(project, None)? {
+        Start::Begun(_) => crate::cli::print(&format!(
+            "started {name} (tmux: {SESSION_NAME}:{name}); ralph logs -f {name} shows what it does\n"
+        )),
+        Start::Ended(code) => Ok(code),
     }
-    if tmux.exits_when_unattached() {
-        warn(
-            "tmux ends, with all workers, while nobody is attached to it: \
-              remove `exit-unattached on` from its configuration",
-        );
-    }
-    Ok(())
 }
 
 fn warn_shared_directory(workers: &Workers, project: &Project) -> Result<(), Error> {
@@ -272,92 +231,4 @@ fn warn_missing_copies(project: &Project, copy: &[String]) {
             ));
         }
     }
-}
-
-/// Waits until the loop has started. `is_new` tells its state from an older one. Closes the window
-/// on failure.
-pub(super) fn open_window(
-    worker: &Worker,
-    interrupts: Option<Interrupts>,
-    is_new: impl Fn(&WorkerState) -> bool,
-) -> Result<WorkerState, Error> {
-    let name = &worker.name;
-    let ralph = std::env::current_exe()
-        .map_err(|err| Error::failed(format!("cannot find ralph itself: {err}")))?;
-    worker.clear_requests();
-    worker.take_failure();
-    let variables: Vec<(String, String)> = std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        .collect();
-    worker
-        .reserve()
-        .and_then(|()| worker.save_environment(&variables))
-        .map_err(|err| worker_files_error(worker, &err))?;
-    let tmux = Tmux::new(|name| std::env::var_os(name));
-    let command = [ralph.into(), "worker-loop".into(), name.into()];
-    let window = tmux.open(name, &command).map_err(|err| {
-        worker.take_environment();
-        worker.release();
-        Error { message: format!("cannot open a window for '{name}': {}", err.message), ..err }
-    })?;
-    wait_for_start(worker, &window, &tmux, interrupts, is_new).inspect_err(|_| {
-        tmux.close(&window);
-        worker.take_environment();
-        worker.release();
-        // The closed window ends the loop: wait until it cannot write any more.
-        super::control::wait_or_kill(worker);
-    })
-}
-
-fn wait_for_start(
-    worker: &Worker,
-    window: &TmuxWindow,
-    tmux: &Tmux,
-    interrupts: Option<Interrupts>,
-    is_new: impl Fn(&WorkerState) -> bool,
-) -> Result<WorkerState, Error> {
-    let name = &worker.name;
-    let (mut last_check, mut gone) = (Instant::now(), false);
-    let mut watch = WorkerWatcher::new(worker).with_interrupts(interrupts);
-    let started = watch.wait_for(Some(START_TIMEOUT), WINDOW_CHECK_INTERVAL, || {
-        if let Some(failure) = worker.take_failure() {
-            let message = format!("the loop of '{name}' did not start: {}", failure.message);
-            return Some(Err(Error { message, ..failure }));
-        }
-        match worker.load_state() {
-            StoredState::State(state)
-                if is_new(&state) && (state.current_iteration > 0 || state.status.has_ended()) =>
-            {
-                return Some(Ok(*state));
-            }
-            _ => {}
-        }
-        if gone {
-            let message = format!("the window of '{name}' closed before its loop began");
-            return Some(Err(Error::failed(message)));
-        }
-        // Every query starts a tmux process, so limit them. Then read the state once more.
-        if last_check.elapsed() >= WINDOW_CHECK_INTERVAL {
-            gone = tmux.windows().iter().all(|it| it.id != window.id);
-            last_check = Instant::now();
-        }
-        None
-    });
-    let state = match started {
-        WatchResult::Found(started) => started?,
-        WatchResult::Nothing => {
-            let seconds = START_TIMEOUT.as_secs();
-            let message = format!("the loop of '{name}' did not begin within {seconds} s");
-            return Err(Error::failed(message));
-        }
-        WatchResult::Interrupted => {
-            let message = format!("interrupted before the loop of '{name}' began");
-            return Err(Error::new(ErrorKind::Interrupted, message));
-        }
-    };
-    if state.status == WorkerStatus::Failed && state.current_iteration == 0 {
-        let why = state.message.unwrap_or_default();
-        return Err(Error::failed(format!("the loop of '{name}' did not start: {why}")));
-    }
-    Ok(state)
 }

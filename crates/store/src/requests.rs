@@ -1,0 +1,283 @@
+//! Requests to a run: an ordered, durable queue.
+//!
+//! Each request is a numbered file in the run directory. The run takes them in order and
+//! acknowledges them once their effect is in the journal, so that neither a killed sender nor a
+//! killed run loses one. A run that is killed between the two gets the request again: one that must
+//! not be repeated takes its number into the journal.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::lock;
+use super::private_files;
+use super::runs::{self, RunDir};
+use super::save::{save_new, save_without_sync};
+
+/// Senders hold the lock only while they write one file.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+
+const ACKNOWLEDGED: &str = "acknowledged";
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "snake_case")]
+pub enum Request {
+    Pause,
+    /// Continues, with a new iteration limit if one is given.
+    Resume {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        max_iterations: Option<u32>,
+    },
+    /// Ends the run and its agent.
+    Stop,
+}
+
+#[derive(Debug)]
+pub enum SendError {
+    /// The run has ended, and takes no requests.
+    Ended,
+    Io(io::Error),
+}
+
+impl From<io::Error> for SendError {
+    fn from(err: io::Error) -> SendError {
+        SendError::Io(err)
+    }
+}
+
+/// The requests to one run.
+#[derive(Debug, Clone)]
+pub struct RequestQueue {
+    run: RunDir,
+    dir: PathBuf,
+}
+
+impl RequestQueue {
+    pub fn of(run: &RunDir) -> RequestQueue {
+        RequestQueue { run: run.clone(), dir: run.path.join("requests") }
+    }
+
+    /// Adds a request, wakes the run, and returns the request's number. A run that was killed
+    /// accepts requests for the time when it is resumed.
+    pub fn send(&self, request: &Request) -> Result<u64, SendError> {
+        if !self.run.is_running() && runs::has_ended(&self.run.journal()) {
+            return Err(SendError::Ended);
+        }
+        let number = self.add(request)?;
+        self.wake();
+        Ok(number)
+    }
+
+    fn add(&self, request: &Request) -> io::Result<u64> {
+        private_files::create_in_project(&self.dir)?;
+        // A number that was acknowledged meanwhile must not be used again.
+        let _held = lock::lock_within(&self.dir, LOCK_TIMEOUT)?;
+        let bytes = serde_json::to_vec(request)?;
+        // Files first: the run notes the number before it removes the file.
+        let last = self.numbers()?.pop().unwrap_or(0);
+        let number = last.max(self.acknowledged()) + 1;
+        save_new(&self.path(number), &bytes)?;
+        Ok(number)
+    }
+
+    /// The requests after `after` that are not acknowledged, oldest first. One that this version
+    /// does not understand is `None`.
+    pub fn pending(&self, after: u64) -> io::Result<Vec<(u64, Option<Request>)>> {
+        let after = after.max(self.acknowledged());
+        let numbers = self.numbers()?.into_iter().filter(|number| *number > after);
+        let read = |number: u64| {
+            let text = std::fs::read(self.path(number)).ok()?;
+            serde_json::from_slice(&text).ok()
+        };
+        Ok(numbers.map(|number| (number, read(number))).collect())
+    }
+
+    /// Removes the requests up to `number`.
+    pub fn acknowledge(&self, number: u64) -> io::Result<()> {
+        save_without_sync(&self.dir.join(ACKNOWLEDGED), number.to_string().as_bytes())?;
+        for old in self.numbers()?.into_iter().filter(|old| *old <= number) {
+            match std::fs::remove_file(self.path(old)) {
+                Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The number of the last acknowledged request; 0 for none.
+    pub fn acknowledged(&self) -> u64 {
+        let text = std::fs::read_to_string(self.dir.join(ACKNOWLEDGED)).unwrap_or_default();
+        text.parse().unwrap_or(0)
+    }
+
+    /// Drops all requests: a later decision replaces them.
+    pub fn clear(&self) -> io::Result<()> {
+        match self.numbers()?.last() {
+            Some(last) => self.acknowledge(*last),
+            None => Ok(()),
+        }
+    }
+
+    /// The named pipe that wakes the run; the run creates it.
+    pub fn wake_pipe(&self) -> PathBuf {
+        self.dir.join("wake")
+    }
+
+    /// Creates the directory, which also holds the named pipe.
+    pub fn create_dir(&self) -> io::Result<()> {
+        private_files::create_in_project(&self.dir)
+    }
+
+    /// Has the run look for requests. Without a run, nothing happens.
+    pub fn wake(&self) {
+        wake(&self.wake_pipe());
+    }
+
+    fn path(&self, number: u64) -> PathBuf {
+        self.dir.join(format!("{number:06}.json"))
+    }
+
+    fn numbers(&self) -> io::Result<Vec<u64>> {
+        let entries = match std::fs::read_dir(&self.dir) {
+            Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            other => other?,
+        };
+        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        let mut numbers: Vec<u64> =
+            names.filter_map(|name| name.strip_suffix(".json")?.parse().ok()).collect();
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+}
+
+/// Writes to a named pipe if a run listens there.
+pub fn wake(path: &Path) {
+    // Never write to a regular file here.
+    if !is_pipe(path) {
+        return;
+    }
+    // Fails at once without a reader.
+    let pipe = OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(path);
+    let _ = pipe.and_then(|mut pipe| pipe.write_all(b"!"));
+}
+
+pub fn is_pipe(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|meta| meta.file_type().is_fifo())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::run_files::RunFiles;
+    use super::*;
+
+    fn queue() -> (tempfile::TempDir, RequestQueue) {
+        let dir = tempfile::tempdir().unwrap();
+        let run = RunDir { id: "run".into(), path: dir.path().join("run") };
+        run.create().unwrap();
+        (dir, RequestQueue::of(&run))
+    }
+
+    fn numbered(pending: &[(u64, Option<Request>)]) -> Vec<u64> {
+        pending.iter().map(|(number, _)| *number).collect()
+    }
+
+    const LIMIT: Request = Request::Resume { max_iterations: Some(7) };
+
+    #[test]
+    fn requests_are_taken_in_order_and_kept_until_acknowledged() {
+        let (_dir, queue) = queue();
+        assert!(queue.pending(0).unwrap().is_empty());
+        for request in [Request::Pause, LIMIT, Request::Stop] {
+            queue.send(&request).unwrap();
+        }
+        let expected = [(1, Some(Request::Pause)), (2, Some(LIMIT)), (3, Some(Request::Stop))];
+        assert_eq!(queue.pending(0).unwrap(), expected);
+        assert_eq!(queue.pending(0).unwrap(), expected, "as after a kill -9 of the run");
+        assert_eq!(queue.pending(2).unwrap(), expected[2..], "those that were taken are known");
+        queue.acknowledge(2).unwrap();
+        assert_eq!(queue.pending(0).unwrap(), expected[2..]);
+        queue.clear().unwrap();
+        assert!(queue.pending(0).unwrap().is_empty());
+        assert_eq!(queue.send(&Request::Pause).unwrap(), 4, "numbers are not used again");
+    }
+
+    #[test]
+    fn run_killed_while_acknowledging_takes_no_request_twice() {
+        let (_dir, queue) = queue();
+        queue.send(&Request::Pause).unwrap();
+        queue.send(&Request::Stop).unwrap();
+        // Killed before the files were removed.
+        std::fs::write(queue.dir.join(ACKNOWLEDGED), "1").unwrap();
+        assert_eq!(queue.pending(0).unwrap(), [(2, Some(Request::Stop))]);
+        queue.acknowledge(2).unwrap();
+        assert!(queue.numbers().unwrap().is_empty());
+    }
+
+    #[test]
+    fn unknown_request_does_not_block_later_ones() {
+        let (_dir, queue) = queue();
+        queue.send(&Request::Pause).unwrap();
+        std::fs::write(queue.path(2), r#"{"request":"dance"}"#).unwrap();
+        queue.send(&Request::Stop).unwrap();
+        let pending = queue.pending(1).unwrap();
+        assert_eq!(pending, [(2, None), (3, Some(Request::Stop))]);
+    }
+
+    #[test]
+    fn concurrent_senders_get_different_numbers() {
+        let (_dir, queue) = queue();
+        let senders = 8;
+        std::thread::scope(|scope| {
+            for _ in 0..senders {
+                scope.spawn(|| queue.send(&Request::Pause).unwrap());
+            }
+            // The run takes them meanwhile.
+            let mut taken = 0;
+            while taken < senders {
+                let pending = numbered(&queue.pending(taken).unwrap());
+                let expected: Vec<u64> = (taken + 1..=taken + pending.len() as u64).collect();
+                assert_eq!(pending, expected, "none is left out");
+                if let Some(last) = pending.last() {
+                    queue.acknowledge(*last).unwrap();
+                    taken = *last;
+                }
+            }
+        });
+        assert_eq!(queue.acknowledged(), senders);
+    }
+
+    #[test]
+    fn finished_run_refuses_requests_and_killed_run_keeps_them() {
+        let (_dir, queue) = queue();
+        let mut files = RunFiles::create(queue.run.clone(), 0).unwrap();
+        queue.send(&Request::Pause).unwrap();
+        drop(files);
+        queue.send(&LIMIT).unwrap();
+        files = RunFiles::reopen(queue.run.clone(), 0).unwrap();
+        assert_eq!(numbered(&queue.pending(0).unwrap()), [1, 2]);
+        let end = concat!(
+            r#"{"time":"2026-11-15T20:10:00.000Z","iteration":0,"attempt":0,"event":"run_ended","#,
+            r#""outcome":"complete","exit_code":0,"message":"","iterations":1,"duration_ms":1,"#,
+            r#""usage":{"input_tokens":0,"output_tokens":0,"cache_read_tokens":0,"#,
+            r#""cache_write_tokens":0},"tools":0,"tool_errors":0}"#,
+            "\n"
+        );
+        files.append_journal(end.as_bytes()).unwrap();
+        assert!(queue.send(&Request::Pause).is_ok(), "it is about to exit");
+        drop(files);
+        assert!(matches!(queue.send(&Request::Pause), Err(SendError::Ended)));
+    }
+
+    #[test]
+    fn wake_never_blocks_or_writes_to_regular_file() {
+        let (_dir, queue) = queue();
+        queue.create_dir().unwrap();
+        std::fs::write(queue.wake_pipe(), "in the way").unwrap();
+        queue.wake();
+        assert_eq!(std::fs::read(queue.wake_pipe()).unwrap(), b"in the way");
+    }
+}
