@@ -617,9 +617,9 @@ fn run_of_version_0_1_resumes_by_its_start_record() {
     kill_at(&project, project.ralph(["prompt", "ask.md", "3", "--", "robot"]), "at");
     let dir = project.newest_run();
     std::fs::remove_file(dir.join("spec.json")).unwrap();
-    let start = include_str!("../fixtures/version_0_1/start.json");
+    let start = include_str!("../support/version_0_1/start.json");
     let start = start.replace("PROJECT", project.path().to_str().unwrap());
-    let settings = include_str!("../fixtures/version_0_1/settings.json");
+    let settings = include_str!("../support/version_0_1/settings.json");
     std::fs::write(dir.join("settings.json"), settings).unwrap();
     std::fs::write(dir.join("start.json"), start.replace("--config", "--odd")).unwrap();
     resume(&project, &[]).code(2).stderr_has("--odd").stderr_has("this version of ralph");

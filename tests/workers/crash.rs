@@ -280,7 +280,7 @@ fn worker_of_version_0_1_resumes_by_its_launch_record() {
     shop.wait_for_file("at");
     shop.kill_loop("agent");
     std::fs::remove_file(shop.file("spec.json")).unwrap();
-    let launch = include_str!("../fixtures/version_0_1/launch.json");
+    let launch = include_str!("../support/version_0_1/launch.json");
     let launch = launch.replace("PROJECT", shop.path().to_str().unwrap());
     std::fs::write(shop.file("launch.json"), launch).unwrap();
     shop.ralph(["resume", "agent"]).run().code(0);

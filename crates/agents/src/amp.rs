@@ -73,14 +73,8 @@ impl Adapter for Amp {
     }
 }
 
-static DIALECT: StreamJsonDialect = StreamJsonDialect {
-    echoes_prompt: true,
-    api_error: None,
-    denial: None,
-    remedy: None,
-    result_counts_as_text: true,
-    input_includes_cache: false,
-};
+static DIALECT: StreamJsonDialect =
+    StreamJsonDialect { echoes_prompt: true, ..StreamJsonDialect::CLAUDE };
 
 fn explain_failure(output: &LastOutput<'_>) -> Option<Failure> {
     if output.stdout.contains("No API key found") || output.stderr.contains("No API key found") {

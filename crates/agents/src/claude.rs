@@ -102,7 +102,11 @@ impl Adapter for Claude {
     }
 
     fn reader(&self, structured: bool) -> Box<dyn OutputReader> {
-        stream_or_text(structured, StreamJsonParser::new(&DIALECT), explain_failure)
+        stream_or_text(
+            structured,
+            StreamJsonParser::new(&StreamJsonDialect::CLAUDE),
+            explain_failure,
+        )
     }
 
     fn env_flags(&self, variables: &[(&str, &str)]) -> Vec<OsString> {
@@ -174,15 +178,6 @@ fn split_settings_flag(flags: &[String]) -> (Option<&str>, Vec<String>) {
 
 /// Removed from claude; a variable does the same.
 const NO_AUTO_COMPACT: &str = "--no-auto-compact";
-
-static DIALECT: StreamJsonDialect = StreamJsonDialect {
-    echoes_prompt: false,
-    api_error: None,
-    denial: None,
-    remedy: None,
-    result_counts_as_text: true,
-    input_includes_cache: false,
-};
 
 fn explain_failure(output: &LastOutput<'_>) -> Option<Failure> {
     let message = first_line(output.stderr);

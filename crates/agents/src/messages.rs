@@ -40,6 +40,17 @@ pub(super) struct StreamJsonDialect {
     pub(super) input_includes_cache: bool,
 }
 
+impl StreamJsonDialect {
+    pub(super) const CLAUDE: StreamJsonDialect = StreamJsonDialect {
+        echoes_prompt: false,
+        api_error: None,
+        denial: None,
+        remedy: None,
+        result_counts_as_text: true,
+        input_includes_cache: false,
+    };
+}
+
 #[derive(Debug)]
 pub(super) struct StreamJsonParser {
     dialect: &'static StreamJsonDialect,

@@ -229,9 +229,9 @@ fn run_probe(
 ) -> Result<(), BackendError> {
     const PROBE_SCRIPT: &str = "t() { n=$1; shift; if \"$@\" >/dev/null 2>&1; then echo \"$n yes\"; else echo \"$n no\"; fi; }\n\
          t write-project touch \"$1\"\nt read-canary cat \"$2\"\nt connect false\nt order false";
-    std::fs::create_dir_all(hidden).map_err(probe_error)?;
-    let probe = SandboxProbe::set_up(project, hidden, true).map_err(probe_error)?;
-    let args = probe.args().map_err(probe_error)?;
+    std::fs::create_dir_all(hidden).map_err(|err| probe_error(&err))?;
+    let probe = SandboxProbe::set_up(project, hidden, true).map_err(|err| probe_error(&err))?;
+    let args = probe.args().map_err(|err| probe_error(&err))?;
     let [_, _, file, canary, ..] = args.as_slice() else {
         return Err(BackendError::config_error("the probe cannot be set up"));
     };
@@ -241,14 +241,14 @@ fn run_probe(
     probe.evaluate(&output.stdout).map_err(BackendError::new)
 }
 
-fn probe_error(err: io::Error) -> BackendError {
+fn probe_error(err: &io::Error) -> BackendError {
     BackendError::config_error(format!("the probe cannot be set up: {err}"))
 }
 
 fn probe_stand_in(tool: &DockerCli, base: &Path, state: &Path) -> Result<(), BackendError> {
-    let scratch = Scratch::create(base).map_err(probe_error)?;
+    let scratch = Scratch::create(base).map_err(|err| probe_error(&err))?;
     let project = scratch.path().join("project");
-    std::fs::create_dir(&project).map_err(probe_error)?;
+    std::fs::create_dir(&project).map_err(|err| probe_error(&err))?;
     let name = sandbox_name(&project);
     let probed =
         tool.create(&name, &project, state).and_then(|()| run_probe(tool, &name, &project, base));

@@ -131,6 +131,8 @@ const ALLOWED_SOCKET_FAMILIES: &[u32] = &[
 
 /// Refuses to create setuid programs, which would run with the owner's rights outside, later.
 fn setuid_rules() -> impl Iterator<Item = (i64, ArgCondition)> {
+    // The same on all architectures; `libc` lacks it on some.
+    const SYS_FCHMODAT2: i64 = 452;
     const SETUID_BITS: u32 = libc::S_ISUID | libc::S_ISGID;
     // Without them there is no mode argument.
     const CREATE_FLAGS: u32 =
@@ -149,7 +151,7 @@ fn setuid_rules() -> impl Iterator<Item = (i64, ArgCondition)> {
     let has_mode = [
         (libc::SYS_fchmod, 1),
         (libc::SYS_fchmodat, 2),
-        (libc::SYS_fchmodat2, 2),
+        (SYS_FCHMODAT2, 2),
         (libc::SYS_mknodat, 2),
         #[cfg(target_arch = "x86_64")]
         (libc::SYS_chmod, 1),

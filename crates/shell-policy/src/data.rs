@@ -47,6 +47,8 @@ pub(crate) struct PolicyData {
     /// Variables that are dangerous whatever their value.
     pub(crate) hijack_variables: Words,
     pub(crate) command_variables: Words,
+    /// Variables that name a package registry.
+    pub(crate) registry_variables: Words,
     pub(crate) make_tool_variables: Words,
     pub(crate) git_command_settings: Words,
     pub(crate) git_noninteractive_values: Words,

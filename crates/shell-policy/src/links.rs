@@ -15,7 +15,7 @@ const MAX_LINKS: usize = 50;
 pub(super) struct LinkTable {
     links: HashMap<PathBuf, PathBuf>,
     /// In order of creation.
-    created_dirs: Vec<PathBuf>,
+    pub(super) created_dirs: Vec<PathBuf>,
 }
 
 impl LinkTable {
@@ -35,14 +35,6 @@ impl LinkTable {
 
     pub(super) fn is_created(&self, path: &Path) -> bool {
         self.created_dirs.iter().any(|created| path.starts_with(created))
-    }
-
-    pub(super) fn created_dirs(&self) -> &[PathBuf] {
-        &self.created_dirs
-    }
-
-    pub(super) fn set_created(&mut self, created: Vec<PathBuf>) {
-        self.created_dirs = created;
     }
 
     /// Resolves a path by recorded and existing links.
@@ -101,8 +93,8 @@ impl ShellWalker<'_> {
 
     /// Forgets directories that may not have been created.
     pub(super) fn forget_created_since(&mut self, before: &[PathBuf]) {
-        if self.state.links.created_dirs() != before {
-            Rc::make_mut(&mut self.state.links).set_created(before.to_vec());
+        if self.state.links.created_dirs != before {
+            Rc::make_mut(&mut self.state.links).created_dirs = before.to_vec();
         }
     }
 

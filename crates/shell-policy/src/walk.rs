@@ -282,7 +282,7 @@ impl ShellWalker<'_> {
         let mut output = KnownOutput::default();
         // The directory if a `cd` before fails.
         let mut cwd_on_failure = self.state.cwd.clone();
-        let created = self.state.links.created_dirs().to_vec();
+        let created = self.state.links.created_dirs.clone();
         for item in items {
             if self.steps_left == 0 {
                 return KnownOutput::unknown();
@@ -301,16 +301,15 @@ impl ShellWalker<'_> {
             }
             output.push(&self.command(&item.command, stdin));
             let cwd_after = self.state.cwd.clone();
-            let created_after = self.state.links.created_dirs().to_vec();
+            let created_after = self.state.links.created_dirs.clone();
             self.state.join(state_before);
-            self.forget_created_since(if item.connector == Connector::And {
-                &created_after
-            } else {
-                &created
-            });
             // After `&&`, assumes success.
-            self.state.cwd =
-                if item.connector == Connector::And { cwd_after } else { cwd_before.clone() };
+            let (created, cwd) = match item.connector {
+                Connector::And => (&created_after, cwd_after),
+                Connector::Then | Connector::Or => (&created, cwd_before.clone()),
+            };
+            self.forget_created_since(created);
+            self.state.cwd = cwd;
             if cwd_on_failure != cwd_before {
                 cwd_on_failure = None;
             }
@@ -373,7 +372,7 @@ impl ShellWalker<'_> {
                 let mut output = KnownOutput::default();
                 let mut ends: Vec<ShellState> = Vec::new();
                 for (condition, body) in branches {
-                    let created = self.state.links.created_dirs().to_vec();
+                    let created = self.state.links.created_dirs.clone();
                     output.push(&self.list(condition, input));
                     self.forget_created_since(&created);
                     let state = self.state.clone();
@@ -401,7 +400,7 @@ impl ShellWalker<'_> {
                 for _ in 0..2 {
                     let without = self.state.clone();
                     output.push(&self.list(condition, input));
-                    self.forget_created_since(without.links.created_dirs());
+                    self.forget_created_since(&without.links.created_dirs);
                     output.push(&self.list(body, input));
                     self.state.join(without);
                 }

@@ -50,22 +50,19 @@ impl Duration {
         }
         let mut rest = text;
         let mut total: u64 = 0;
-        let mut next_unit = 0;
-        while !rest.is_empty() {
-            let digits = rest.find(|c: char| !c.is_ascii_digit())?;
+        // Each unit once, from large to small: "30m1h" is probably a mistake.
+        for (name, millis) in UNITS {
+            let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+            let after = rest[digits..].strip_prefix(name);
+            let Some(after) = after.filter(|it| !it.starts_with(char::is_alphabetic)) else {
+                continue;
+            };
             let number: u64 = rest[..digits].parse().ok()?;
-            rest = &rest[digits..];
-            let letters = rest.find(|c: char| !c.is_ascii_lowercase()).unwrap_or(rest.len());
-            // Each unit once, from large to small: "30m1h" is probably a mistake.
-            let unit = UNITS.iter().position(|(name, _)| *name == &rest[..letters])?;
-            if unit < next_unit {
-                return None;
-            }
-            next_unit = unit + 1;
-            total = total.checked_add(number.checked_mul(UNITS[unit].1)?)?;
-            rest = rest[letters..].trim_start();
+            total = total.checked_add(number.checked_mul(millis)?)?;
+            rest = after.trim_start();
         }
-        Self::within_bounds(Time::from_millis(total)).filter(|_| !text.is_empty())
+        let is_read = rest.is_empty() && !text.is_empty();
+        Self::within_bounds(Time::from_millis(total)).filter(|_| is_read)
     }
 
     fn from_seconds(seconds: f64) -> Option<Self> {

@@ -2,14 +2,13 @@
 //!
 //! Supports only the part of JSON Schema that our types produce, which a test enforces.
 
-use std::fmt::Write as _;
 use std::sync::LazyLock;
 
 use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
 use super::settings::Settings;
-use ralph_events::control_chars::is_invisible;
+use ralph_events::json_writer;
 
 static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
     // Editors support draft 7 best.
@@ -102,18 +101,7 @@ pub(super) fn type_of(value: &Value) -> &'static str {
 
 /// Escapes invisible characters, which could steer a terminal.
 pub(crate) fn quote(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => quoted.extend(['\\', c]),
-            c if is_invisible(c) => {
-                let _ = write!(quoted, "\\u{:04x}", u32::from(c));
-            }
-            c => quoted.push(c),
-        }
-    }
-    quoted.push('"');
-    quoted
+    json_writer::compact(&text).unwrap_or_default()
 }
 
 /// The path and schema of every key, parents first.

@@ -5,8 +5,9 @@ use crate::Family::{Environment, Publishing};
 use crate::Tier;
 use crate::data::DATA;
 use crate::run::program_name;
-use crate::value::{Argument, is_known};
+use crate::value::{Argument, glob_match, is_known};
 
+const LOADS_SOMETHING: &str = "the variable makes other programs load or run something";
 const RUN_UNCHANGED: &str = "run the program as it is, or name what it needs in its own options";
 
 /// World-writable directories.
@@ -18,29 +19,23 @@ pub(crate) fn check_assignment(
     value: Option<&Argument>,
 ) -> Option<Hit> {
     let value = value.map(|arg| arg.text.as_str()).unwrap_or_default();
-    let hit = |tier, reason: &'static str| Some(Hit::new(tier, Environment, reason, RUN_UNCHANGED));
-    if DATA.hijack_variables.iter().any(|known| crate::value::glob_match(known, name)) {
+    let is_shared = |entry: &str| SHARED_DIRS.contains(&entry.trim_end_matches('/'));
+    let is_hijack = DATA.hijack_variables.iter().any(|known| glob_match(known, name));
+    let (tier, reason) = match name {
         // An empty value turns the mechanism off.
-        if value.is_empty() {
-            return None;
-        }
-        return hit(Tier::Deny, "the variable makes other programs load or run something");
-    }
-    match name {
-        "PATH" => {
-            let is_untrusted = |entry: &str| {
-                let entry = entry.trim_end_matches('/');
-                entry == "." || SHARED_DIRS.contains(&entry)
-            };
-            if value.split(':').any(is_untrusted) {
-                return hit(Tier::Deny, "programs are looked up where anybody may put one");
-            }
-            None
+        _ if is_hijack && value.is_empty() => return None,
+        _ if is_hijack => (Tier::Deny, LOADS_SOMETHING),
+        "PATH"
+            if value
+                .split(':')
+                .any(|entry| entry.trim_end_matches('/') == "." || is_shared(entry)) =>
+        {
+            (Tier::Deny, "programs are looked up where anybody may put one")
         }
         "LD_LIBRARY_PATH" | "DYLD_LIBRARY_PATH" | "DYLD_FALLBACK_LIBRARY_PATH"
-            if value.split(':').any(|entry| SHARED_DIRS.contains(&entry.trim_end_matches('/'))) =>
+            if value.split(':').any(is_shared) =>
         {
-            hit(Tier::Deny, "libraries are looked up where anybody may put one")
+            (Tier::Deny, "libraries are looked up where anybody may put one")
         }
         // The program sees everything that is sent.
         "GIT_SSH" | "GIT_SSH_COMMAND" => {
@@ -48,66 +43,64 @@ pub(crate) fn check_assignment(
             if ["ssh", "plink"].contains(&program.as_str()) {
                 return None;
             }
-            hit(Tier::Deny, "the variable makes other programs load or run something")
+            (Tier::Deny, LOADS_SOMETHING)
         }
-        "GIT_CONFIG_PARAMETERS" => hit(Tier::Deny, "the variable makes git run something"),
+        "GIT_CONFIG_PARAMETERS" => (Tier::Deny, "the variable makes git run something"),
         _ if name.starts_with("GIT_CONFIG_KEY_") && super::git::runs_command(value) => {
-            hit(Tier::Deny, "the setting makes git run another program")
+            (Tier::Deny, "the setting makes git run another program")
         }
         "NODE_OPTIONS"
             if value.contains("--inspect") || loads_untrusted_code(command_context, value) =>
         {
-            hit(Tier::Deny, "the variable makes every node load or run something")
+            (Tier::Deny, "the variable makes every node load or run something")
         }
         "RUBYOPT" if loads_untrusted_code(command_context, value) => {
-            hit(Tier::Deny, "the variable makes every ruby load something")
+            (Tier::Deny, "the variable makes every ruby load something")
         }
         "JAVA_TOOL_OPTIONS" | "_JAVA_OPTIONS" | "JDK_JAVA_OPTIONS"
             if value.contains("-javaagent") || value.contains("-agent") =>
         {
-            hit(Tier::Deny, "the variable makes every Java program load something")
+            (Tier::Deny, "the variable makes every Java program load something")
         }
-        "NODE_TLS_REJECT_UNAUTHORIZED" | "PYTHONHTTPSVERIFY" if value != "0" => None,
-        "GIT_SSL_NO_VERIFY" if ["", "0", "false"].contains(&value) => None,
-        "npm_config_strict_ssl" | "NPM_CONFIG_STRICT_SSL" if value != "false" => None,
-        "CURL_CA_BUNDLE" | "REQUESTS_CA_BUNDLE" if !value.is_empty() => None,
-        "NODE_TLS_REJECT_UNAUTHORIZED"
-        | "PYTHONHTTPSVERIFY"
-        | "GIT_SSL_NO_VERIFY"
-        | "npm_config_strict_ssl"
-        | "NPM_CONFIG_STRICT_SSL"
-        | "CURL_CA_BUNDLE"
-        | "REQUESTS_CA_BUNDLE"
-        | "GOINSECURE" => hit(Tier::Warn, "who is at the other end is not checked any more"),
+        _ if skips_certificate_check(name, value) => {
+            (Tier::Warn, "who is at the other end is not checked any more")
+        }
         "HTTP_PROXY" | "HTTPS_PROXY" | "ALL_PROXY" | "http_proxy" | "https_proxy" | "all_proxy"
             if !value.is_empty()
                 && !value.contains("localhost")
                 && !value.contains("127.0.0.1") =>
         {
-            hit(Tier::Warn, "everything that is fetched goes through another machine")
+            (Tier::Warn, "everything that is fetched goes through another machine")
         }
-        "PIP_INDEX_URL"
-        | "PIP_EXTRA_INDEX_URL"
-        | "UV_INDEX_URL"
-        | "npm_config_registry"
-        | "NPM_CONFIG_REGISTRY"
-        | "GOPROXY"
-        | "GONOSUMDB"
-        | "CARGO_REGISTRY_DEFAULT" => Some(Hit::deny(
-            Publishing,
-            "packages come from another registry",
-            "use the registry that the project is set up for",
-        )),
+        _ if DATA.registry_variables.contains(&name) => {
+            return Some(Hit::deny(
+                Publishing,
+                "packages come from another registry",
+                "use the registry that the project is set up for",
+            ));
+        }
         "HISTFILE" | "HISTSIZE" | "HISTCONTROL" => {
-            hit(Tier::Warn, "it keeps the shell from keeping its history")
+            (Tier::Warn, "it keeps the shell from keeping its history")
         }
         "PS1" | "PS2" | "PS3" | "PS4" if value.contains("$(") || value.contains('`') => {
-            hit(Tier::Deny, "the prompt runs a command, again and again")
+            (Tier::Deny, "the prompt runs a command, again and again")
         }
         "RALPH_RUN_ID" | "RALPH_HOME" | "CLAUDE_CONFIG_DIR" => {
-            hit(Tier::Deny, "the variable tells the loop's own programs who they are")
+            (Tier::Deny, "the variable tells the loop's own programs who they are")
         }
-        _ => None,
+        _ => return None,
+    };
+    Some(Hit::new(tier, Environment, reason, RUN_UNCHANGED))
+}
+
+fn skips_certificate_check(name: &str, value: &str) -> bool {
+    match name {
+        "GOINSECURE" => true,
+        "NODE_TLS_REJECT_UNAUTHORIZED" | "PYTHONHTTPSVERIFY" => value == "0",
+        "GIT_SSL_NO_VERIFY" => !["", "0", "false"].contains(&value),
+        "npm_config_strict_ssl" | "NPM_CONFIG_STRICT_SSL" => value == "false",
+        "CURL_CA_BUNDLE" | "REQUESTS_CA_BUNDLE" => value.is_empty(),
+        _ => false,
     }
 }
 

@@ -19,42 +19,29 @@ pub(super) enum Abort {
     Failed(io::Error),
 }
 
-impl From<io::Error> for Abort {
-    fn from(error: io::Error) -> Self {
-        Abort::Failed(error)
+/// Repeats the question until `read` accepts the trimmed answer. Its error is shown.
+pub(super) fn until_valid<T>(
+    ask: &mut dyn Prompter,
+    question: &str,
+    read: impl Fn(&str) -> Result<T, String>,
+) -> Result<T, Abort> {
+    loop {
+        match read(ask.prompt_line(question)?.trim()) {
+            Ok(value) => return Ok(value),
+            Err(problem) => ask.print(&format!("{problem}\n"))?,
+        }
     }
 }
 
 pub(super) fn required(
     ask: &mut dyn Prompter,
-    prompt: &str,
+    question: &str,
     otherwise: &str,
 ) -> Result<String, Abort> {
-    loop {
-        let answer = ask.prompt_line(prompt)?;
-        if !answer.trim().is_empty() {
-            return Ok(answer.trim().to_owned());
-        }
-        ask.print(otherwise)?;
-    }
-}
-
-pub(super) fn positive_integer(
-    ask: &mut dyn Prompter,
-    prompt: &str,
-    default: u32,
-) -> Result<u32, Abort> {
-    loop {
-        let answer = ask.prompt_line(prompt)?;
-        let answer = answer.trim();
-        if answer.is_empty() {
-            return Ok(default);
-        }
-        match answer.parse() {
-            Ok(number) if number > 0 => return Ok(number),
-            _ => ask.print("Please enter a positive integer.\n")?,
-        }
-    }
+    until_valid(ask, question, |answer| match answer {
+        "" => Err(otherwise.to_owned()),
+        answer => Ok(answer.to_owned()),
+    })
 }
 
 /// End of input means no answer.

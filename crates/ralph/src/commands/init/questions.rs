@@ -13,23 +13,23 @@ use ralph_store::project::Project;
 
 use super::SCHEMA_FILE;
 use super::ask::{
-    Abort, Prompter, is_yes, optional, or_default, parse_list, positive_integer, required,
+    Abort, Prompter, is_yes, optional, or_default, parse_list, required, until_valid,
 };
 
 pub(super) fn ask_settings(ask: &mut dyn Prompter) -> Result<Value, Abort> {
     let command = required(
         ask,
         "Agent command (e.g., claude, codex, amp, or other LLM CLI): ",
-        "An agent command is needed.\n",
+        "An agent command is needed.",
     )?;
-    let flags = loop {
-        let flags = parse_list(&ask.prompt_line("Agent flags (comma-separated, optional): ")?);
-        match config::agent_args(&flags) {
-            Ok(_) => break flags,
-            Err(problem) => ask.print(&format!("{problem}\n"))?,
-        }
-    };
-    let maximum_iterations = positive_integer(ask, "Maximum iterations [10]: ", 10)?;
+    let flags = until_valid(ask, "Agent flags (comma-separated, optional): ", |answer| {
+        let flags = parse_list(answer);
+        config::agent_args(&flags).map(|_| flags)
+    })?;
+    let maximum_iterations = until_valid(ask, "Maximum iterations [10]: ", |answer| {
+        let number = or_default(answer, "10").parse::<u32>().ok().filter(|number| *number > 0);
+        number.ok_or_else(|| "Please enter a positive integer.".to_owned())
+    })?;
     let completion_response = or_default(&ask.prompt_line("Completion response [DONE]: ")?, "DONE");
     let guardrails = ask_guardrails(ask)?;
     let scm = ask_scm(ask)?;
@@ -58,13 +58,11 @@ fn ask_guardrails(ask: &mut dyn Prompter) -> Result<Vec<Value>, Abort> {
         if command.is_empty() {
             return Ok(guardrails);
         }
-        let action = loop {
-            let answer = ask.prompt_line("  Fail action (APPEND|PREPEND|REPLACE): ")?;
-            match config::fail_action(&or_default(&answer, "APPEND")) {
-                Some(action) => break action,
-                None => ask.print("  Please answer APPEND, PREPEND or REPLACE.\n")?,
-            }
-        };
+        let question = "  Fail action (APPEND|PREPEND|REPLACE): ";
+        let action = until_valid(ask, question, |answer| {
+            config::fail_action(&or_default(answer, "APPEND"))
+                .ok_or_else(|| "  Please answer APPEND, PREPEND or REPLACE.".to_owned())
+        })?;
         let hint = ask.prompt_line("  Hint (optional, guidance for agent on failure): ")?;
         let mut guardrail = json!({"command": command, "failAction": action.as_str()});
         if !hint.trim().is_empty() {
@@ -78,15 +76,12 @@ fn ask_scm(ask: &mut dyn Prompter) -> Result<Option<Value>, Abort> {
     if !is_yes(&ask.prompt_line("Configure SCM? (y/N): ")?) {
         return Ok(None);
     }
-    let command = required(ask, "  SCM command (e.g., git): ", "  An SCM command is needed.\n")?;
-    let tasks = loop {
-        let tasks =
-            parse_list(&ask.prompt_line("  SCM tasks (comma-separated, e.g., commit,push): ")?);
-        if !tasks.is_empty() {
-            break tasks;
-        }
-        ask.print("  At least one task is needed.\n")?;
-    };
+    let command = required(ask, "  SCM command (e.g., git): ", "  An SCM command is needed.")?;
+    let question = "  SCM tasks (comma-separated, e.g., commit,push): ";
+    let tasks = until_valid(ask, question, |answer| {
+        let tasks = Some(parse_list(answer)).filter(|tasks| !tasks.is_empty());
+        tasks.ok_or_else(|| "  At least one task is needed.".to_owned())
+    })?;
     Ok(Some(json!({"command": command, "tasks": tasks})))
 }
 

@@ -80,8 +80,8 @@ impl<O: Write> Prompter for TerminalPrompter<'_, O> {
     }
 
     fn print(&mut self, text: &str) -> Result<(), Abort> {
-        self.output.write_all(text.as_bytes())?;
-        Ok(self.output.flush()?)
+        let written = self.output.write_all(text.as_bytes());
+        written.and_then(|()| self.output.flush()).map_err(Abort::Failed)
     }
 }
 
