@@ -169,6 +169,11 @@ fn resume_named(worker: &Worker, args: &ResumeArgs) -> Result<u8, Error> {
 }
 
 fn resume_elsewhere(project: &Project, id: &str, args: &ResumeArgs) -> Result<u8, Error> {
+    if !project.root().is_dir() {
+        let path = project.root().display();
+        return Err(Error::input(format!("project directory is gone: {path}"))
+            .hint("restore it, or run `ralph resume` from its new path"));
+    }
     crate::project_dir::refuse_link_out(project.root())?;
     let project = crate::project_dir::declare_project(project.root())?;
     resume_run(&project, id, args, None)

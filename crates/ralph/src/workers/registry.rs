@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use super::store::{StoredState, Worker, is_locked, store_error};
 use crate::cli::warn;
-use ralph_events::error::Error;
+use ralph_events::error::{Error, ErrorKind};
 use ralph_report::worker_lines::is_valid_name;
 use ralph_store::home::ralph_home;
 use ralph_store::lock;
@@ -177,6 +177,11 @@ impl Workers {
         let held = self.lock(&worker)?;
         check_name_free(&worker)?;
         Ok((worker, held))
+    }
+
+    /// Like [`reserve`](Workers::reserve), with the exit code of commands other than `spawn`.
+    pub fn reserve_for_run(&self, name: &str) -> Result<(Worker, WorkerLock), Error> {
+        self.reserve(name).map_err(|error| Error { kind: ErrorKind::Input, ..error })
     }
 
     /// Locks `worker-1`, or the next name that is free.

@@ -157,7 +157,7 @@ pub(crate) fn start_in_background(project: &Project, spec: LaunchSpec) -> Result
     let started = SystemTime::now();
     let workers = Workers::open_user_dir()?;
     let (worker, _held) = match &spec.name {
-        Some(name) => workers.reserve(name)?,
+        Some(name) => workers.reserve_for_run(name)?,
         None => workers.reserve_default(project.root(), None)?,
     };
     workers.refuse_if_killed(started)?;
