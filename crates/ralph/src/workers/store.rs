@@ -142,7 +142,7 @@ impl Worker {
     /// instance because the disk was full.
     pub fn load_state(&self) -> StoredState {
         match self.saved() {
-            StoredState::State(state) if state.ended.is_none() && !self.is_alive() => {
+            StoredState::State(state) if !state.has_end() && !self.is_alive() => {
                 StoredState::State(self.end_from_journal(&state).map_or(state, Box::new))
             }
             known => known,

@@ -245,10 +245,18 @@ mod tests {
         let mut watch = WorkerWatcher::new(&worker);
         let (mut looks, begun) = (0, Instant::now());
         std::thread::scope(|scope| {
-            scope.spawn(|| worker.save(&WorkerState::default()).unwrap());
+            let (look, looked) = std::sync::mpsc::channel();
+            let saved = &worker;
+            scope.spawn(move || {
+                // Otherwise the change would be reported to the second wait.
+                looked.recv().unwrap();
+                saved.save(&WorkerState::default()).unwrap();
+            });
             let found = watch.wait_for_within(Duration::from_secs(60), || {
                 looks += 1;
-                matches!(worker.load_state(), StoredState::State(_)).then_some(())
+                let found = matches!(worker.load_state(), StoredState::State(_)).then_some(());
+                let _ = look.send(());
+                found
             });
             assert_eq!(found, Some(()));
         });
