@@ -87,7 +87,7 @@ pub(super) fn declare_project(root: &Path) -> Result<Project, Error> {
     Ok(project)
 }
 
-fn report_change(project: &Project, change: Option<ProjectChange>) {
+pub(super) fn report_change(project: &Project, change: Option<ProjectChange>) {
     let Some(change) = change else { return };
     let runs = project.runs_dir();
     super::cli::warn(&match change {
@@ -100,8 +100,8 @@ fn report_change(project: &Project, change: Option<ProjectChange>) {
         ),
         ProjectChange::Migrated { runs: count } => {
             let what = if count == 1 { "run".to_owned() } else { format!("{count} runs") };
-            let runs = runs.display();
-            format!("moved the {what} of this project to {runs}; .ralph/runs links there")
+            let (root, runs) = (project.root().display(), runs.display());
+            format!("moved the {what} of {root} to {runs}; .ralph/runs links there")
         }
     });
 }

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use super::registry::find_run_anywhere;
 use super::worktree::Worktree;
 use crate::launch::{LaunchSpec, start_record_v1};
+use crate::project_dir::report_change;
 use ralph_events::error::Error;
 use ralph_events::run_state::RunState;
 use ralph_report::worker_lines::{WorkerState, WorkerTracker};
@@ -217,8 +218,11 @@ impl Worker {
     fn project(&self, state: &WorkerState) -> Option<Project> {
         let home = self.path.parent()?.parent()?;
         let project = Project::new(Path::new(&state.directory), home);
-        // Refused while a worker of version 0.1 is active.
-        let _ = migration::find_runs(&project, home);
+        if !project.runs_dir().is_dir() {
+            // Refused while a worker of version 0.1 is active.
+            let change = migration::find_runs(&project, home).ok().flatten();
+            report_change(&project, change);
+        }
         Some(project)
     }
 
