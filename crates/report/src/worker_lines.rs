@@ -194,6 +194,8 @@ pub struct WorkerLines {
 pub struct WorkerTracker {
     pub state: WorkerState,
     zone: TimeZone,
+    /// Failures in a file of an older version, which had no journal. Known from the first event on.
+    earlier_failures: Option<u32>,
     /// Exit code of the last agent.
     exit: i32,
     killed: bool,
@@ -203,7 +205,14 @@ pub struct WorkerTracker {
 
 impl WorkerTracker {
     pub fn new(state: WorkerState, zone: TimeZone) -> Self {
-        WorkerTracker { state, zone, exit: 0, killed: false, failure_reported: false }
+        WorkerTracker {
+            state,
+            zone,
+            earlier_failures: None,
+            exit: 0,
+            killed: false,
+            failure_reported: false,
+        }
     }
 
     fn time(&self, time_ms: i64) -> DateTime {
@@ -332,7 +341,9 @@ impl WorkerTracker {
             self.killed |= signal == KILL_REASON;
         }
         state.current_iteration = state.current_iteration.max(totals.iteration);
-        state.total_failures = totals.failures.total;
+        let failures = totals.failures.total;
+        let before = state.total_failures.saturating_sub(failures);
+        state.total_failures = failures + *self.earlier_failures.get_or_insert(before);
         state.finished_iterations = totals.iterations_ended;
         state.finished_ms = totals.ended_ms;
         state.cut_off_iterations = totals.cut_off;

@@ -469,7 +469,7 @@ impl Worker {
         let home = self.path.parent()?.parent()?;
         let project = Project::new(Path::new(&state.directory), home);
         // Refused while a worker of version 0.1 is active.
-        let _ = migration::find_runs(&project, home);
+        let _ = migration::find_runs(&project);
         Some(project)
     }
 
