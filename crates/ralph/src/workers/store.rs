@@ -220,7 +220,7 @@ impl Worker {
         let project = Project::new(Path::new(&state.directory), home);
         if !project.runs_dir().is_dir() {
             // Refused while a worker of version 0.1 is active.
-            let change = migration::find_runs(&project, home).ok().flatten();
+            let change = migration::find_runs(&project).ok().flatten();
             report_change(&project, change);
         }
         Some(project)
