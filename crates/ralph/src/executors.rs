@@ -9,7 +9,7 @@ pub mod tmux;
 use std::io;
 use std::path::PathBuf;
 
-use crate::workers::store::{StoredState, Worker};
+use crate::workers::store::Worker;
 use crate::workers::worktree::Worktree;
 use local::LocalExecutor;
 use ralph_events::error::Error;
@@ -49,7 +49,7 @@ pub trait Executor {
 
     /// The journal, which grows as long as the run lives.
     fn events(&self, run: &Worker) -> Option<PathBuf> {
-        run.last_run().map(|(_, dir)| dir.journal())
+        run.run().map(|(_, dir)| dir.journal())
     }
 
     /// Waits for the end of a run, and returns its exit code and last line. Interrupts end only the
@@ -65,8 +65,5 @@ pub trait Executor {
 
 /// The executor of a run.
 pub fn executor_of(run: &Worker) -> &'static dyn Executor {
-    match run.load_state() {
-        StoredState::State(state) if state.foreground => &LocalExecutor,
-        _ => &TmuxExecutor,
-    }
+    if run.is_foreground() { &LocalExecutor } else { &TmuxExecutor }
 }

@@ -9,7 +9,7 @@ use crate::launch::{
 };
 use crate::recover::{Recovery, recover_and_notify};
 use crate::workers::registry::{Workers, find_run_anywhere};
-use crate::workers::store::{StoredState, Worker};
+use crate::workers::store::Worker;
 use ralph_driver::resume;
 use ralph_driver::session;
 use ralph_events::error::Error;
@@ -21,7 +21,7 @@ use ralph_store::project::Project;
 use ralph_store::runs::{self, RunDir};
 
 use super::runs::{find_by_prefix, list_runs, no_runs_error};
-use super::worker::{self, NewLimits, WorkerSelection};
+use super::worker::{self, WorkerSelection};
 use super::{mode, run, work};
 use crate::cli::args::{BudgetArgs, OutputMode, ProjectArgs};
 use crate::cli::print;
@@ -148,7 +148,7 @@ pub fn resume(place: &ProjectArgs, args: &ResumeArgs) -> Result<u8, Error> {
     if run.is_complete() {
         return run.print_nothing_to_do();
     }
-    if let Some(worker) = worker.filter(|worker| !is_of_terminal(worker)) {
+    if let Some(worker) = worker.filter(|worker| !worker.is_foreground()) {
         return resume_workers(&WorkerSelection::single(&worker.name), args);
     }
     if run.state.run.info.command == "spawn" {
@@ -160,8 +160,8 @@ pub fn resume(place: &ProjectArgs, args: &ResumeArgs) -> Result<u8, Error> {
 
 /// Resumes a run by its name: in this terminal if it was in one and has ended.
 fn resume_named(worker: &Worker, args: &ResumeArgs) -> Result<u8, Error> {
-    match worker.last_run() {
-        Some((project, run)) if is_of_terminal(worker) && !worker.is_alive() => {
+    match worker.run() {
+        Some((project, run)) if worker.is_foreground() && !worker.is_alive() => {
             resume_elsewhere(&project, &run.id, args)
         }
         _ => resume_workers(&WorkerSelection::single(&worker.name), args),
@@ -178,9 +178,6 @@ fn resume_elsewhere(project: &Project, id: &str, args: &ResumeArgs) -> Result<u8
     let project = crate::project_dir::declare_project(project.root())?;
     let recovery = recover_and_notify(&project, !args.dry_run, || None)?;
     let run = ResumedRun::read(find_by_prefix(list_runs(&project)?, id)?);
-    if run.is_complete() {
-        return run.print_nothing_to_do();
-    }
     continue_run(&project, run, args, recovery)
 }
 
@@ -190,6 +187,9 @@ fn continue_run(
     args: &ResumeArgs,
     recovery: Recovery,
 ) -> Result<u8, Error> {
+    if run.is_complete() {
+        return run.print_nothing_to_do();
+    }
     run.refuse_lost()?;
     let (mut spec, path) = run.spec(project)?;
     run.prepare(&mut spec, &path, project);
@@ -210,20 +210,15 @@ fn is_running(dir: &RunDir) -> bool {
 /// Whether the run can be resumed without a terminal.
 fn is_worker(name: &str) -> bool {
     let found = Workers::open_user_dir().and_then(|workers| workers.find(name));
-    found.is_ok_and(|worker| worker.is_alive() || !is_of_terminal(&worker))
-}
-
-fn is_of_terminal(worker: &Worker) -> bool {
-    matches!(worker.load_state(), StoredState::State(state) if state.foreground)
+    found.is_ok_and(|worker| worker.is_alive() || !worker.is_foreground())
 }
 
 fn is_paused(worker: &Worker) -> bool {
-    matches!(worker.load_state(), StoredState::State(state) if state.status == WorkerStatus::Paused)
+    worker.load_state().known().is_some_and(|state| state.status == WorkerStatus::Paused)
 }
 
 fn resume_workers(selection: &WorkerSelection, args: &ResumeArgs) -> Result<u8, Error> {
-    let limits = NewLimits { iterations: args.max_iterations, budget: args.budget };
-    if selection.all && (limits.iterations.is_some() || !limits.budget.is_none()) {
+    if selection.all && (args.max_iterations.is_some() || !args.budget.is_none()) {
         return Err(Error::usage("--all is about workers, each of which has limits of its own")
             .hint("name those that are to have others: ralph resume agent -n 40"));
     }
@@ -231,16 +226,16 @@ fn resume_workers(selection: &WorkerSelection, args: &ResumeArgs) -> Result<u8, 
         return Err(Error::usage("--dry-run is about runs, and a worker was named")
             .hint("`ralph status` tells how a worker was spawned"));
     }
-    worker::resume(selection, limits)
+    worker::resume(selection, args)
 }
 
 fn resumable_workers(project: &Project) -> Vec<String> {
     let here = project.root().to_string_lossy();
     let workers = Workers::open_user_dir().and_then(|workers| workers.all()).unwrap_or_default();
     let resumable = workers.into_iter().filter(|worker| {
-        matches!(worker.load_state(), StoredState::State(state)
-            if state.directory == here && state.is_spawned() && !state.is_complete())
-            && !worker.is_alive()
+        worker.load_state().known().is_some_and(|state| {
+            state.directory == here && state.is_spawned() && !state.is_complete()
+        }) && !worker.is_alive()
     });
     resumable.map(|worker| worker.name).collect()
 }

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use clap::Args;
 
-use crate::workers::registry::{Workers, find_run_anywhere};
+use crate::workers::registry::{Workers, ambiguous_run, find_run_anywhere};
 use ralph_driver::resume;
 use ralph_events::error::Error;
 use ralph_events::event::Event;
@@ -168,9 +168,6 @@ pub(super) fn find_by_prefix(all: Vec<RunDir>, prefix: &str) -> Result<RunDir, E
         (None, _) => {
             Err(Error::input(format!("there is no run {prefix:?}")).hint("`ralph runs` lists them"))
         }
-        (Some(first), Some(second)) => Err(Error::input(format!(
-            "{prefix:?} is the beginning of several runs: {}, {}, …",
-            first.id, second.id
-        ))),
+        (Some(first), Some(second)) => Err(ambiguous_run(prefix, &first, &second)),
     }
 }

@@ -49,9 +49,7 @@ impl Executor for LocalExecutor {
         let previous = run.load_state().known();
         let mut resume = None;
         if let Some(previous) = &previous {
-            // The user may have edited the limit.
-            let limit = Some(previous.max_iterations).filter(|limit| *limit > 0);
-            spec.set_limits(limit, &BudgetArgs::default());
+            spec.set_limits(run.edited_limit(), &BudgetArgs::default());
             resume = resumed_run(&project, spec.command, previous)?;
         }
         if resume.is_some() {

@@ -68,7 +68,7 @@ impl NameReservation {
         let (Window { worker, claim, previous }, _lock) = match self {
             NameReservation::Window(window) => (window, None),
             NameReservation::Own(worker, lock) => {
-                if worker.last_run().is_none_or(|(_, last)| last.id != run.id) {
+                if worker.run().is_none_or(|(_, last)| last.id != run.id) {
                     worker.replace()?;
                 }
                 let previous = read_state(&run.path.join("state.json")).known();

@@ -19,7 +19,7 @@ use ralph_store::save::save_without_sync;
 impl Worker {
     /// The requests to the worker's last run.
     fn queue(&self) -> Option<RequestQueue> {
-        self.last_run().map(|(_, run)| RequestQueue::of(&run))
+        self.run().map(|(_, run)| RequestQueue::of(&run))
     }
 
     /// Loops of version 0.1 take the last request from a file here.
@@ -146,18 +146,9 @@ impl RunControl {
         match request {
             Request::Pause => ControlRequest::Pause,
             Request::Stop => ControlRequest::End,
-            Request::Resume { max_iterations: None } => {
-                // The user may have edited the limit.
-                let max_iterations = match self.worker.load_state() {
-                    StoredState::State(state) if state.max_iterations > 0 => {
-                        Some(state.max_iterations)
-                    }
-                    _ => None,
-                };
-                ControlRequest::Resume { max_iterations }
-            }
             Request::Resume { max_iterations } => {
-                ControlRequest::Resume { max_iterations: *max_iterations }
+                let max_iterations = max_iterations.or_else(|| self.worker.edited_limit());
+                ControlRequest::Resume { max_iterations }
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 
 use super::control::SharedState;
-use super::store::{StoredState, Worker, save_state};
+use super::store::{Worker, save_state};
 use ralph_report::worker_lines::{WorkerState, WorkerStatus, WorkerTracker};
 use ralph_report::{Problem, Recorded, Reporter};
 use ralph_store::runs::RunDir;
@@ -72,10 +72,9 @@ impl StateFiles {
         let state = &mut self.tracker.state;
         if state.status == WorkerStatus::Paused
             && self.saved.status == WorkerStatus::Paused
-            && let StoredState::State(found) = self.worker.load_state()
-            && found.max_iterations > 0
+            && let Some(limit) = self.worker.edited_limit()
         {
-            state.max_iterations = found.max_iterations;
+            state.max_iterations = limit;
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The names of runs, unique among the living ones of this machine: `$RALPH_HOME/workers/NAME`.
 
-use std::fs::File;
+use std::fs::{DirEntry, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -86,14 +86,17 @@ impl Workers {
         }
     }
 
+    fn entries(&self) -> Result<Vec<DirEntry>, Error> {
+        match std::fs::read_dir(&self.root) {
+            Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(err) => Err(store_error(&self.root, &err)),
+            Ok(entries) => Ok(entries.flatten().collect()),
+        }
+    }
+
     pub fn all(&self) -> Result<Vec<Worker>, Error> {
-        let entries = match std::fs::read_dir(&self.root) {
-            Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            other => other.map_err(|err| store_error(&self.root, &err))?,
-        };
-        let mut workers: Vec<Worker> = entries
-            .flatten()
-            .filter(|entry| entry.path().is_dir())
+        let directories = self.entries()?.into_iter().filter(|entry| entry.path().is_dir());
+        let mut workers: Vec<Worker> = directories
             .filter_map(|entry| self.by_name(entry.file_name().to_str()?).ok())
             .collect();
         workers.sort_unstable_by(|a, b| a.name.cmp(&b.name));
@@ -103,16 +106,12 @@ impl Workers {
     /// Workers that other commands have locked, including those that are being spawned and have no
     /// directory yet.
     pub fn locked_workers(&self) -> Result<Vec<Worker>, Error> {
-        let entries = match std::fs::read_dir(&self.root) {
-            Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            other => other.map_err(|err| store_error(&self.root, &err))?,
-        };
-        let names =
-            entries.flatten().filter(|entry| is_locked(&entry.path())).filter_map(|entry| {
-                let name = entry.file_name().into_string().ok()?;
-                self.by_name(name.strip_prefix('.')?.strip_suffix(".lock")?).ok()
-            });
-        Ok(names.collect())
+        let locked = self.entries()?.into_iter().filter(|entry| is_locked(&entry.path()));
+        let workers = locked.filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            self.by_name(name.strip_prefix('.')?.strip_suffix(".lock")?).ok()
+        });
+        Ok(workers.collect())
     }
 
     fn kill_all_path(&self) -> PathBuf {
@@ -203,9 +202,8 @@ impl Workers {
         let numbered = (2_u32..).map(|number| format!("{base}-{number}"));
         let names = before.map(|worker| worker.name).into_iter().chain([base.clone()]);
         self.reserve_first(names.chain(numbered), |worker| {
-            let is_past =
-                || matches!(worker.load_state(), StoredState::State(state) if state.foreground);
-            !worker.path.exists() || !worker.is_alive() && (is_past() || is_own(worker))
+            let is_reusable = || worker.is_foreground() || is_own(worker);
+            !worker.path.exists() || !worker.is_alive() && is_reusable()
         })
     }
 
@@ -280,12 +278,14 @@ pub fn find_run_anywhere(wanted: &str) -> Result<Option<(Project, RunDir)>, Erro
         found.extend(selected.map(|run| (project.clone(), run)));
     }
     match found.as_slice() {
-        [(_, first), (_, second), ..] => Err(Error::input(format!(
-            "{wanted:?} is part of several runs: {}, {}, …",
-            first.id, second.id
-        ))),
+        [(_, first), (_, second), ..] => Err(ambiguous_run(wanted, first, second)),
         _ => Ok(found.pop()),
     }
+}
+
+pub fn ambiguous_run(wanted: &str, first: &RunDir, second: &RunDir) -> Error {
+    let (first, second) = (&first.id, &second.id);
+    Error::input(format!("{wanted:?} is part of several runs: {first}, {second}, …"))
 }
 
 /// The directory's name, with characters that a name may have.

@@ -143,6 +143,11 @@ impl Worker {
         is_locked(&self.path)
     }
 
+    /// Whether its last run was one of a terminal.
+    pub fn is_foreground(&self) -> bool {
+        self.load_state().known().is_some_and(|state| state.foreground)
+    }
+
     /// The lock of the only writer of the state: the loop, or a command without one.
     pub fn claim(&self) -> io::Result<File> {
         lock::lock_within(&self.path, CLAIM_TIMEOUT)
@@ -195,21 +200,17 @@ impl Worker {
         }
     }
 
+    /// The last run with this name, also if the state is damaged.
     pub fn run(&self) -> Option<(Project, RunDir)> {
-        let StoredState::State(state) = self.load_state() else { return None };
-        self.run_of(&state)
+        self.run_of(&self.last_start()?)
     }
 
     pub(super) fn run_id(&self) -> Option<String> {
-        match self.saved() {
-            StoredState::State(state) => state.run_id,
-            StoredState::Missing | StoredState::Invalid(_) => self.load_start_state()?.run_id,
-        }
+        self.last_start()?.run_id
     }
 
-    /// Like [`run`](Worker::run), also if the state is damaged.
-    pub fn last_run(&self) -> Option<(Project, RunDir)> {
-        self.load_start_state().and_then(|state| self.run_of(&state)).or_else(|| self.run())
+    fn last_start(&self) -> Option<WorkerState> {
+        self.load_start_state().or_else(|| self.saved().known().map(|state| *state))
     }
 
     fn run_of(&self, state: &WorkerState) -> Option<(Project, RunDir)> {
@@ -233,6 +234,18 @@ impl Worker {
             report_change(&project, change);
         }
         Some(project)
+    }
+
+    /// The limit, which the user may have edited.
+    pub fn edited_limit(&self) -> Option<u32> {
+        let limit = self.load_state().known()?.max_iterations;
+        Some(limit).filter(|limit| *limit > 0)
+    }
+
+    /// Saves the state of a run that has no process.
+    pub fn claim_and_save(&self, state: &WorkerState) -> Result<(), Error> {
+        let saved = self.claim().and_then(|_claim| self.save(state));
+        saved.map_err(|err| worker_files_error(self, &err))
     }
 
     pub fn save(&self, state: &WorkerState) -> io::Result<()> {

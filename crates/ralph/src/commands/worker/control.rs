@@ -8,6 +8,7 @@ use jiff::tz::TimeZone;
 
 use super::{RmArgs, WorkerSelection, warn, worker_files_error};
 use crate::cli::args::BudgetArgs;
+use crate::commands::resume::ResumeArgs;
 use crate::executors::executor_of;
 use crate::workers::registry::Workers;
 use crate::workers::selection::for_each_worker;
@@ -34,8 +35,8 @@ const GRACE_MS: u64 = 2_000;
 pub fn pause(selection: &WorkerSelection) -> Result<u8, Error> {
     let workers = Workers::open_user_dir()?;
     let is_running = |worker: &Worker| {
-        matches!(worker.load_state(), StoredState::State(state) if state.status == WorkerStatus::Running)
-            && worker.is_alive()
+        let state = worker.load_state().known();
+        state.is_some_and(|state| state.status == WorkerStatus::Running) && worker.is_alive()
     };
     let selected = selection.select(&workers, is_running)?;
     if selected.is_empty() {
@@ -70,7 +71,7 @@ fn pause_one(workers: &Workers, worker: &Worker, all: bool) -> Result<(), Error>
     crate::cli::print(&format!("paused ralph loop for {name}\n")).map(drop)
 }
 
-pub fn resume(selection: &WorkerSelection, limits: NewLimits) -> Result<u8, Error> {
+pub fn resume(selection: &WorkerSelection, args: &ResumeArgs) -> Result<u8, Error> {
     let started = SystemTime::now();
     let workers = Workers::open_user_dir()?;
     let is_resumable = |worker: &Worker| match worker.load_state() {
@@ -85,14 +86,7 @@ pub fn resume(selection: &WorkerSelection, limits: NewLimits) -> Result<u8, Erro
     if selected.is_empty() {
         return crate::cli::print("no worker is paused\n");
     }
-    for_each_worker(selected, |worker| resume_one(&workers, worker, limits, started))
-}
-
-/// New totals, including what the worker has already used.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct NewLimits {
-    pub(crate) iterations: Option<u32>,
-    pub(crate) budget: BudgetArgs,
+    for_each_worker(selected, |worker| resume_one(&workers, worker, args, started))
 }
 
 fn can_resume(state: &WorkerState, alive: bool) -> bool {
@@ -104,12 +98,12 @@ fn can_resume(state: &WorkerState, alive: bool) -> bool {
 fn resume_one(
     workers: &Workers,
     worker: &Worker,
-    limits: NewLimits,
+    args: &ResumeArgs,
     command_start: SystemTime,
 ) -> Result<(), Error> {
     let _held = workers.lock(worker)?;
     workers.refuse_if_killed(command_start)?;
-    let (name, limit) = (&worker.name, limits.iterations);
+    let (name, limit) = (&worker.name, args.max_iterations);
     if let (Some(odd), None) = (worker.invalid_limit(), limit) {
         let path = worker.state_path();
         let message = format!("max_iterations is {odd} in {}", path.display());
@@ -143,7 +137,7 @@ fn resume_one(
         warn(&format!("worker '{name}' is not paused"));
         return Ok(());
     }
-    if alive && !limits.budget.is_none() {
+    if alive && !args.budget.is_none() {
         let message =
             format!("worker '{name}' is paused, and its loop keeps the budget that it has");
         return Err(Error::failed(message)
@@ -180,7 +174,7 @@ fn resume_one(
             state.status != WorkerStatus::Paused
         })?;
     } else {
-        restart(worker, state, &limits.budget)?;
+        restart(worker, state, &args.budget)?;
     }
     crate::cli::print(&format!("resumed ralph loop for {name}\n")).map(drop)
 }
@@ -209,15 +203,11 @@ fn repaired_state(worker: &Worker) -> Result<WorkerState, Error> {
     if worker.is_alive() {
         let mut watch = WorkerWatcher::new(worker);
         worker.wake();
-        let rewritten = watch.wait_for_within(REQUEST_TIMEOUT, || match worker.load_state() {
-            StoredState::State(state) => Some(*state),
-            _ => None,
-        });
-        return rewritten.map_or_else(|| worker.state(), Ok);
+        let rewritten = watch.wait_for_within(REQUEST_TIMEOUT, || worker.load_state().known());
+        return rewritten.map_or_else(|| worker.state(), |state| Ok(*state));
     }
     let Some(state) = worker.state_from_journal() else { return worker.state() };
-    let _it = worker.claim().map_err(|err| worker_files_error(worker, &err))?;
-    worker.save(&state).map_err(|err| worker_files_error(worker, &err))?;
+    worker.claim_and_save(&state)?;
     Ok(state)
 }
 
@@ -239,7 +229,9 @@ fn send_request(
         Some(true) => Ok(()),
         Some(false) => {
             worker.clear_requests();
-            write_state_for_dead_loop(worker, status)
+            let state = worker.state()?;
+            let status = if state.status.has_ended() { state.status } else { status };
+            worker.claim_and_save(&WorkerState { status, ..state })
         }
         None => Err(Error::failed(format!("worker '{}' does not answer", worker.name))
             .hint("the request stays; it is heeded as soon as the loop can")
@@ -247,23 +239,10 @@ fn send_request(
     }
 }
 
-fn write_state_for_dead_loop(worker: &Worker, status: WorkerStatus) -> Result<(), Error> {
-    let _it = worker.claim().map_err(|err| worker_files_error(worker, &err))?;
-    let mut state = worker.state()?;
-    if !state.status.has_ended() {
-        state.status = status;
-    }
-    worker.save(&state).map_err(|err| worker_files_error(worker, &err))
-}
-
 fn restart(worker: &Worker, state: WorkerState, budget: &BudgetArgs) -> Result<(), Error> {
     let before = worker.spec()?;
     kill_leftovers(worker, &state);
-    let idle = WorkerState { pid: None, ..state };
-    {
-        let _it = worker.claim().map_err(|err| worker_files_error(worker, &err))?;
-        worker.save(&idle).map_err(|err| worker_files_error(worker, &err))?;
-    }
+    worker.claim_and_save(&WorkerState { pid: None, ..state })?;
     let has_new_budget = !budget.is_none();
     if has_new_budget {
         let mut spec = before.clone();
@@ -365,9 +344,8 @@ fn kill_all(workers: &Workers) -> Result<u8, Error> {
 
 fn has_ended(worker: &Worker) -> bool {
     // An unreadable state does not count as running, and a run of a terminal ends with its process.
-    let is_open = |state: &WorkerState| !state.status.has_ended() && !state.foreground;
-    !worker.is_alive()
-        && !matches!(worker.load_state(), StoredState::State(state) if is_open(&state))
+    let state = worker.load_state().known();
+    !worker.is_alive() && state.is_none_or(|state| state.status.has_ended() || state.foreground)
 }
 
 /// `asked`: a kill request was already sent.
@@ -384,11 +362,10 @@ fn kill_one(worker: &Worker, asked: bool) -> Result<(), Error> {
             .hint(format!("ralph attach {name} shows its window")));
     }
     worker.clear_requests();
-    if let StoredState::State(state) = worker.load_state() {
-        kill_leftovers(worker, &state);
+    let last = worker.load_state().known();
+    kill_leftovers(worker, last.as_deref().unwrap_or(&state));
+    if last.is_some() {
         end_dead_worker(worker)?;
-    } else {
-        kill_leftovers(worker, &state);
     }
     crate::cli::print(&format!("killed {name}\n")).map(drop)
 }

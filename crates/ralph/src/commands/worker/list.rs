@@ -82,14 +82,9 @@ pub fn ls(args: &LsArgs) -> Result<u8, Error> {
             ListFormat::Table if all.is_empty() => {
                 "no workers yet; ralph spawn starts one\n".to_owned()
             }
-            ListFormat::Table => sanitize(&table(&all)),
+            ListFormat::Table => strip_control_chars(&table(&all)),
         })
     })
-}
-
-/// The text may come from an agent.
-fn sanitize(text: &str) -> String {
-    strip_control_chars(text)
 }
 
 fn to_json_array(all: &[WorkerRow]) -> String {
@@ -214,11 +209,11 @@ fn status_text(args: &StatusArgs) -> Result<String, Error> {
         (StatusFormat::Json, all) => Ok(to_json_array(all)),
         (StatusFormat::Text, []) => Ok("no workers are running; `ralph ls` lists all\n".to_owned()),
         (StatusFormat::Text, [one]) if args.name.is_some() => {
-            Ok(sanitize(&describe_state(&one.worker.state()?, one.alive)))
+            Ok(strip_control_chars(&describe_state(&one.worker.state()?, one.alive)))
         }
         (StatusFormat::Text, all) => {
             let texts: Vec<String> = all.iter().map(describe_worker).collect();
-            Ok(sanitize(&texts.join("\n")))
+            Ok(strip_control_chars(&texts.join("\n")))
         }
     }
 }

@@ -15,7 +15,7 @@ pub use args::{
     SelectionArgs, SendArgs, SpawnArgs, StatusArgs, StatusFormat, TEMPLATE_EXAMPLES, TemplateArgs,
     WAIT_EXAMPLES,
 };
-pub use control::{NewLimits, kill, pause, resume, rm};
+pub use control::{kill, pause, resume, rm};
 pub use list::{ls, status};
 pub use logs::{attach, logs, send, wait};
 pub use spawn::spawn;
