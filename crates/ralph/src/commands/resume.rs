@@ -334,8 +334,7 @@ impl ResumedRun {
 fn select_run(project: &Project, wanted: Option<&str>) -> Result<Option<ResumedRun>, Error> {
     let runs = list_runs(project)?;
     if let Some(wanted) = wanted {
-        let could_be_a_run = wanted.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
-        if !could_be_a_run && !runs.iter().any(|run| runs::is_selected(&run.id, wanted)) {
+        if !runs::is_id_part(wanted) {
             let message = format!("worker '{wanted}' not found, and no such run");
             return Err(Error::failed(message).hint("`ralph ls` and `ralph runs` list them"));
         }

@@ -5,7 +5,6 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
 use std::rc::Rc;
 
 use super::store::{StoredState, Worker};
@@ -19,27 +18,17 @@ use ralph_store::save::save_without_sync;
 impl Worker {
     /// The requests to the worker's last run.
     fn queue(&self) -> Option<RequestQueue> {
-        self.run().map(|(_, run)| RequestQueue::of(&run))
-    }
-
-    /// Loops of version 0.1 take the last request from a file here.
-    fn legacy_wake_pipe(&self) -> Option<PathBuf> {
-        let pipe = self.path.join("wake");
-        let is_legacy = !self.queue().is_some_and(|queue| is_pipe(&queue.wake_pipe()));
-        (is_legacy && is_pipe(&pipe)).then_some(pipe)
+        // Living runs of version 0.1 have their directory elsewhere.
+        let (_, run) = self.run().filter(|(_, run)| run.path.is_dir())?;
+        Some(RequestQueue::of(&run))
     }
 
     pub fn send_request(&self, request: &Request) -> io::Result<()> {
-        if let Some(pipe) = self.legacy_wake_pipe() {
-            let word = match request {
-                Request::Pause => "pause",
-                Request::Resume { .. } => "resume",
-                Request::Stop => "kill",
-            };
-            let text = format!("{{\"request\":\"{word}\"}}");
-            save_without_sync(&self.path.join("request.json"), text.as_bytes())?;
-            requests::wake(&pipe);
-            return Ok(());
+        let old_pipe = self.path.join("wake");
+        if *request == Request::Stop && is_pipe(&old_pipe) {
+            // Loops of version 0.1 take it from a file.
+            save_without_sync(&self.path.join("request.json"), br#"{"request":"kill"}"#)?;
+            requests::wake(&old_pipe);
         }
         match self.queue().map(|queue| queue.send(request)) {
             Some(Err(SendError::Io(err))) => Err(err),
@@ -50,9 +39,8 @@ impl Worker {
 
     /// Has the loop look after its files.
     pub fn wake(&self) {
-        let pipe = self.legacy_wake_pipe();
-        if let Some(pipe) = pipe.or_else(|| Some(self.queue()?.wake_pipe())) {
-            requests::wake(&pipe);
+        if let Some(queue) = self.queue() {
+            queue.wake();
         }
     }
 

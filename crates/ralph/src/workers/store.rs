@@ -30,6 +30,13 @@ const RESERVE_BYTES: usize = 32 * 1024;
 
 const REQUIRED_KEYS: [&str; 3] = ["status", "max_iterations", "current_iteration"];
 
+/// Version 0.1 wrote this instead of the spec.
+const OLD_LAUNCH: &str = "launch.json";
+const EARLY_END: &str = "failure.txt";
+const RESERVE: &str = "reserve";
+const ENVIRONMENT: &str = "environment.json";
+const START_STATE: &str = "beginning.json";
+
 /// A worker's directory, which need not exist.
 #[derive(Debug, Clone)]
 pub struct Worker {
@@ -64,23 +71,6 @@ impl Worker {
 
     pub fn spec_path(&self) -> PathBuf {
         self.path.join("spec.json")
-    }
-
-    /// Version 0.1 wrote this instead of the spec.
-    fn old_launch_path(&self) -> PathBuf {
-        self.path.join("launch.json")
-    }
-
-    fn environment_path(&self) -> PathBuf {
-        self.path.join("environment.json")
-    }
-
-    fn failure_path(&self) -> PathBuf {
-        self.path.join("failure.txt")
-    }
-
-    fn reserve_path(&self) -> PathBuf {
-        self.path.join("reserve")
     }
 
     pub fn create(&self) -> io::Result<()> {
@@ -275,20 +265,16 @@ impl Worker {
         }
     }
 
-    fn start_state_path(&self) -> PathBuf {
-        self.path.join("beginning.json")
-    }
-
     /// Together with the journal, the state can be rebuilt from it. A resumed run keeps its first one.
     pub fn save_start_state(&self, state: &WorkerState) -> io::Result<()> {
         if self.load_start_state().is_some_and(|start| start.run_id == state.run_id) {
             return Ok(());
         }
-        save_without_sync(&self.start_state_path(), &serde_json::to_vec_pretty(state)?)
+        save_without_sync(&self.path.join(START_STATE), &serde_json::to_vec_pretty(state)?)
     }
 
     pub fn load_start_state(&self) -> Option<WorkerState> {
-        serde_json::from_slice(&std::fs::read(self.start_state_path()).ok()?).ok()
+        serde_json::from_slice(&std::fs::read(self.path.join(START_STATE)).ok()?).ok()
     }
 
     pub fn state_from_journal(&self) -> Option<WorkerState> {
@@ -330,7 +316,7 @@ impl Worker {
         };
         match std::fs::read(&path) {
             Ok(text) => serde_json::from_slice(&text).map_err(|err| unusable(&err)),
-            Err(err) => match std::fs::read(self.old_launch_path()) {
+            Err(err) => match std::fs::read(self.path.join(OLD_LAUNCH)) {
                 Ok(text) => start_record_v1::worker_spec(&text),
                 Err(_) => Err(unusable(&err)),
             },
@@ -343,18 +329,18 @@ impl Worker {
             worktree: Option<Worktree>,
         }
         let text = std::fs::read(self.spec_path());
-        let text = text.or_else(|_| std::fs::read(self.old_launch_path())).ok()?;
+        let text = text.or_else(|_| std::fs::read(self.path.join(OLD_LAUNCH))).ok()?;
         serde_json::from_slice::<Record>(&text).ok()?.worktree
     }
 
     /// tmux would give the loop the environment of its server.
     pub fn save_environment(&self, variables: &[(String, String)]) -> io::Result<()> {
-        save_privately(&self.environment_path(), &serde_json::to_vec(variables)?)
+        save_privately(&self.path.join(ENVIRONMENT), &serde_json::to_vec(variables)?)
     }
 
     /// Removes the file: it may contain secrets.
     pub fn take_environment(&self) -> Option<Vec<(String, String)>> {
-        let path = self.environment_path();
+        let path = self.path.join(ENVIRONMENT);
         let text = std::fs::read(&path).ok()?;
         // Otherwise it would be taken again and again.
         std::fs::remove_file(&path).ok()?;
@@ -364,11 +350,11 @@ impl Worker {
     /// Reserves disk space for the first state or error, and for the last state if the disk is full
     /// by then.
     pub fn reserve(&self) -> io::Result<()> {
-        save_without_sync(&self.reserve_path(), &[b' '; RESERVE_BYTES])
+        save_without_sync(&self.path.join(RESERVE), &[b' '; RESERVE_BYTES])
     }
 
     pub fn release(&self) {
-        let _ = std::fs::remove_file(self.reserve_path());
+        let _ = std::fs::remove_file(self.path.join(RESERVE));
     }
 
     /// For a process that waits for the start: no run began, for this reason or because there was
@@ -380,11 +366,11 @@ impl Worker {
             Err(error) => serde_json::json!({"message": error.message, "hints": error.hints,
                                              "exit_code": error.exit_code()}),
         };
-        let _ = save_without_sync(&self.failure_path(), text.to_string().as_bytes());
+        let _ = save_without_sync(&self.path.join(EARLY_END), text.to_string().as_bytes());
     }
 
     pub fn take_early_end(&self) -> Option<Result<u8, Error>> {
-        let path = self.failure_path();
+        let path = self.path.join(EARLY_END);
         let text = std::fs::read(&path).ok()?;
         let _ = std::fs::remove_file(&path);
         let end: serde_json::Value = serde_json::from_slice(&text).ok()?;
@@ -518,7 +504,7 @@ mod tests {
     fn worker_files_with_secrets_are_private() {
         let (_dir, worker) = worker();
         worker.save_environment(&[("KEY".into(), "secret".into())]).unwrap();
-        let mode = worker.environment_path().metadata().unwrap().permissions().mode();
+        let mode = worker.path.join(ENVIRONMENT).metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         assert_eq!(worker.path.metadata().unwrap().permissions().mode() & 0o777, 0o700);
         assert!(worker.take_environment().is_some());

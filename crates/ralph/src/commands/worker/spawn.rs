@@ -73,7 +73,7 @@ pub fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, Error> {
     // as usual.
     let interrupts = Interrupts::install().ok();
     let spec = plan.spec;
-    let attempt = SpawnAttempt { worker: &worker, spec, previous_files: None, interrupts };
+    let attempt = SpawnAttempt { worker: &worker, spec, interrupts };
     let branch = args.worktree.then_some(args.branch.as_deref());
     let max_iterations = match attempt.run(project, branch)? {
         Start::Begun(state) => state.max_iterations,
@@ -103,26 +103,25 @@ pub(crate) fn launch_spec(project: &Project, args: &SpawnArgs) -> Result<LaunchS
 struct SpawnAttempt<'a> {
     worker: &'a Worker,
     spec: LaunchSpec,
-    /// The moved files of the previous worker with this name.
-    previous_files: Option<PathBuf>,
     interrupts: Option<Interrupts>,
 }
 
 impl SpawnAttempt<'_> {
     /// `Some(None)` makes a worktree with a new branch.
     fn run(mut self, project: &Project, branch: Option<Option<&str>>) -> Result<Start, Error> {
+        let worker = self.worker;
+        let previous_files = worker.archive().map_err(|err| worker_files_error(worker, &err))?;
         let started = self.start(project, branch);
-        match (&started, self.previous_files.take()) {
-            (Ok(Start::Begun(_)), Some(previous_files)) => self.worker.discard(&previous_files),
-            (Ok(Start::Begun(_)), None) => {}
-            (Ok(Start::Ended(_)) | Err(_), previous_files) => self.undo(previous_files),
+        if !matches!(started, Ok(Start::Begun(_))) {
+            self.undo(previous_files);
+        } else if let Some(previous_files) = previous_files {
+            worker.discard(&previous_files);
         }
         started
     }
 
     fn start(&mut self, project: &Project, branch: Option<Option<&str>>) -> Result<Start, Error> {
         let worker = self.worker;
-        self.previous_files = worker.archive().map_err(|err| worker_files_error(worker, &err))?;
         if let Some(branch) = branch {
             warn_submodules(project);
             let copy = &self.spec.settings.settings.worker.copy;
@@ -163,7 +162,7 @@ pub(crate) fn start_in_background(project: &Project, spec: LaunchSpec) -> Result
     workers.refuse_if_killed(started)?;
     check_window_free(&worker)?;
     let interrupts = Interrupts::install().ok();
-    let attempt = SpawnAttempt { worker: &worker, spec, previous_files: None, interrupts };
+    let attempt = SpawnAttempt { worker: &worker, spec, interrupts };
     let name = &worker.name;
     match attempt.run(project, None)? {
         Start::Begun(_) => crate::cli::print(&format!(
