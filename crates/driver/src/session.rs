@@ -69,15 +69,8 @@ pub struct SessionOptions<'a> {
 
 impl RunSession {
     /// Takes the project's lock, and creates or reopens the run's files.
-    pub fn open(project: &Project, opening: SessionOptions<'_>) -> Result<RunSession, Error> {
-        let SessionOptions {
-            command,
-            retention: keep,
-            shared,
-            resume,
-            known_journal_bytes: known,
-            spec,
-        } = opening;
+    pub fn open(project: &Project, options: SessionOptions<'_>) -> Result<RunSession, Error> {
+        let SessionOptions { retention, resume, .. } = options;
         let dir = project.ralph_dir();
         project.prepare_state().map_err(|err| home_not_writable_error(project, &err))?;
         project.prepare().map_err(|err| not_writable_error(&dir, &err))?;
@@ -87,11 +80,14 @@ impl RunSession {
             Some(run) => run.to_owned(),
             None => runs::new_id(jiff::Timestamp::now().as_millisecond()),
         };
-        let me =
-            Holder { pid: std::process::id(), run: run_id.clone(), command: command.to_owned() };
+        let me = Holder {
+            pid: std::process::id(),
+            run: run_id.clone(),
+            command: options.command.to_owned(),
+        };
         let lock_path = project.lock_path();
         let take = || {
-            let taken = if shared {
+            let taken = if options.shared {
                 Lock::try_lock_shared(project.root(), &lock_path)
             } else {
                 Lock::try_lock(project.root(), &lock_path, &me)
@@ -111,13 +107,13 @@ impl RunSession {
                 .map_err(|err| Error::failed(format!("cannot watch over processes: {err}")))?;
             let run = project.run_dir(&run_id);
             // From here on no other process can resume it.
-            if known.is_some_and(|known| known != run.journal_size()) {
+            if options.known_journal_bytes.is_some_and(|known| known != run.journal_size()) {
                 return Err(Error::input(format!(
                     "run {run_id} went on meanwhile, by another ralph that has ended since"
                 ))
                 .hint(format!("see what it came to: ralph report {run_id}")));
             }
-            let files = open_files(&run, keep, resume.is_some(), spec);
+            let files = open_files(&run, retention, resume.is_some(), options.spec);
             let files = files.map_err(|err| {
                 if resume.is_none() {
                     let _ = runs::remove(&run);
@@ -154,10 +150,14 @@ impl RunSession {
                 }
                 // A new run must be visible. Old runs that cannot be removed only take up space.
                 let spare = before.map(|before| before.run.as_str()).or(resume);
-                let _ =
-                    runs::prune(&project.runs_dir(), &project.ralph_dir(), keep.runs.max(1), spare);
+                let _ = runs::prune(
+                    &project.runs_dir(),
+                    &project.ralph_dir(),
+                    retention.runs.max(1),
+                    spare,
+                );
                 let mut world =
-                    RealWorld::new(system, files, project.clone(), lock, keep.log_bytes());
+                    RealWorld::new(system, files, project.clone(), lock, retention.log_bytes());
                 world.set_link_guard(links);
                 Ok(RunSession { run_id, world, preface, is_new: resume.is_none() })
             }

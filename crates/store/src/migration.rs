@@ -263,7 +263,7 @@ fn remove_links(directory: &Path) -> io::Result<()> {
             let copy = tempfile::NamedTempFile::new_in(directory)?;
             fs::copy(&path, copy.path())?;
             copy.as_file().set_modified(meta.modified()?)?;
-            copy.persist(&path).map_err(|err| err.error)?;
+            copy.persist(&path)?;
         }
     }
     Ok(())
