@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use crate::config::loop_file;
 use crate::config::{self, Settings};
-use crate::workers::store::{Worker, Workers};
+use crate::workers::registry::Workers;
+use crate::workers::store::Worker;
 use ralph_events::env_names::RUN_ID;
 use ralph_events::error::Error;
 use ralph_git as git;
@@ -86,7 +87,7 @@ pub(super) fn declare_project(root: &Path) -> Result<Project, Error> {
     Ok(project)
 }
 
-fn report_change(project: &Project, change: Option<ProjectChange>) {
+pub(super) fn report_change(project: &Project, change: Option<ProjectChange>) {
     let Some(change) = change else { return };
     let runs = project.runs_dir();
     super::cli::warn(&match change {
@@ -99,8 +100,8 @@ fn report_change(project: &Project, change: Option<ProjectChange>) {
         ),
         ProjectChange::Migrated { runs: count } => {
             let what = if count == 1 { "run".to_owned() } else { format!("{count} runs") };
-            let runs = runs.display();
-            format!("moved the {what} of this project to {runs}; .ralph/runs links there")
+            let (root, runs) = (project.root().display(), runs.display());
+            format!("moved the {what} of {root} to {runs}; .ralph/runs links there")
         }
     });
 }

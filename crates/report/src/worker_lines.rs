@@ -161,6 +161,12 @@ impl WorkerState {
         matches!(self.command.as_str(), "" | "spawn")
     }
 
+    /// The end is known. After an interruption the run counts as paused.
+    pub fn has_end(&self) -> bool {
+        let interrupted = self.status == WorkerStatus::Paused && self.ended.is_some();
+        self.status.has_ended() || interrupted
+    }
+
     /// The loop has ended, and nothing is left to do.
     pub fn is_complete(&self) -> bool {
         self.status.has_ended() && self.outcome == Some(WorkerOutcome::Complete)

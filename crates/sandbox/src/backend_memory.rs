@@ -88,7 +88,7 @@ impl BackendRecord {
     /// default of none is not.
     pub fn save(&self, asked: &RequestedBackend, choice: &Selection) -> Result<(), Error> {
         let used = match choice {
-            Selection::Found { sandbox, .. } => Some(sandbox.backend().name().to_owned()),
+            Selection::Found { sandbox, .. } => Some(sandbox.info().backend.name().to_owned()),
             Selection::None if *asked == RequestedBackend::None(SelectionOrigin::Default) => {
                 return Ok(());
             }
