@@ -104,7 +104,8 @@ impl RealWorld {
     /// Settings that switch filter drivers off; none if git does not answer, because then it answers no query
     /// either.
     fn disabled_filters(&mut self) -> Vec<OsString> {
-        let output = self.run_git(&self.project.root().to_owned(), &hardening::LIST_FILTERS_ARGS);
+        let root = self.project.root().to_owned();
+        let output = self.run_git(&root, &hardening::LIST_FILTERS_ARGS);
         output
             .map_or_else(|_| Vec::new(), |output| hardening::disable_filters_config(&output.stdout))
     }
