@@ -6,8 +6,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use ralph_driver::world::{
-    Control, ControlRequest, Files, Journal, Part, PathKind, Processes, Repository, RunStep,
-    Started, Uncommitted,
+    Control, Files, Journal, Part, PathKind, Processes, Repository, RunStep, Started, Uncommitted,
 };
 use ralph_engine::machine::Now;
 use ralph_events::run_state::RunState;
@@ -17,6 +16,7 @@ use ralph_git::lock_files::LockStatus;
 use ralph_process::{ChildId, Launch, Occurrence, System, TerminalSize};
 use ralph_report::summary::Summary;
 use ralph_sandbox::proxy::Refusal;
+use ralph_store::requests::Request;
 
 pub(super) struct NullWorld {
     system: System,
@@ -175,7 +175,7 @@ impl Repository for NullWorld {
 }
 
 impl Control for NullWorld {
-    fn requests(&mut self) -> Vec<ControlRequest> {
+    fn requests(&mut self) -> Vec<Request> {
         Vec::new()
     }
 

@@ -84,15 +84,8 @@ pub fn find_runs(project: &Project) -> Result<Option<ProjectChange>, Error> {
 /// Blocks runs of both versions, which lock the same directory.
 fn lock_idle(project: &Project) -> Result<Option<File>, Error> {
     let note = project.ralph_dir().join("lock");
-    let mut attempt = lock::lock_briefly(project.root(), &note);
-    lock::holds_for(LOCK_TIMEOUT, || {
-        let is_held = attempt.is_err();
-        if is_held {
-            attempt = lock::lock_briefly(project.root(), &note);
-        }
-        is_held
-    });
-    attempt.map_err(|holder| {
+    let attempt = || lock::lock_briefly(project.root(), &note);
+    lock::retry(LOCK_TIMEOUT, attempt, Result::is_err).map_err(|holder| {
         let pid = holder.map(|holder| holder.pid).or_else(|| running_pid(project));
         let pid = pid.map_or_else(String::new, |pid| format!(" (process {pid})"));
         Error::input(format!("a run of an earlier version of ralph is active here{pid}"))
@@ -261,7 +254,7 @@ fn remove_links(directory: &Path) -> io::Result<()> {
             let copy = tempfile::NamedTempFile::new_in(directory)?;
             fs::copy(&path, copy.path())?;
             copy.as_file().set_modified(meta.modified()?)?;
-            copy.persist(&path).map_err(|err| err.error)?;
+            copy.persist(&path)?;
         }
     }
     Ok(())
