@@ -39,7 +39,7 @@ impl Processes for NullWorld {
     fn start(&mut self, part: Part, launch: &Launch<'_>) -> io::Result<Started> {
         let started = match part {
             Part::InteractiveAgent => return Err(io::ErrorKind::Unsupported.into()),
-            Part::Filter => self.system.start_with_stdin_pipe(launch),
+            Part::Filter => self.system.start(&Launch { has_stdin_pipe: true, ..launch.clone() }),
             Part::Agent | Part::Check | Part::Scm | Part::Notify => self.system.start(launch),
         };
         started.map(Started::new)

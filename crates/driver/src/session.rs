@@ -222,7 +222,7 @@ pub fn recover(
     let interrupts = Interrupts::install().ok();
     tell(&format!("ending what run {run} left behind"));
     let mut asked = false;
-    let ended = process::kill_by_env_unless(RUN_ID, &run, LEFTOVER_GRACE_MS, || {
+    let ended = process::kill_by_env(RUN_ID, &run, LEFTOVER_GRACE_MS, || {
         asked |= interrupts.is_some_and(Interrupts::take_interrupt);
         asked
     });
@@ -356,7 +356,7 @@ fn unfinished_run_event(project: &Project, before: &Holder) -> Option<Event<'sta
 }
 
 fn kill_leftovers(run: &str) -> Option<Event<'static>> {
-    recovered_event(run, process::kill_by_env(RUN_ID, run, LEFTOVER_GRACE_MS))
+    recovered_event(run, process::kill_by_env(RUN_ID, run, LEFTOVER_GRACE_MS, || false))
 }
 
 fn recovered_event(run: &str, mut processes: Vec<Leftover>) -> Option<Event<'static>> {

@@ -295,7 +295,7 @@ fn end_dead_worker(worker: &Worker) -> Result<(), Error> {
 
 fn kill_leftovers(worker: &Worker, state: &WorkerState) {
     if let Some(run) = &state.run_id {
-        process::kill_by_env(env_names::RUN_ID, run, GRACE_MS);
+        process::kill_by_env(env_names::RUN_ID, run, GRACE_MS, || false);
     }
     executor_of(worker).close(worker);
 }
