@@ -115,8 +115,18 @@ pub struct WrappedCommand {
 }
 
 impl WrappedCommand {
-    pub fn launch<'a>(&'a self, original: &Launch<'a>) -> Launch<'a> {
-        Launch { program: &self.program, args: &self.args, env: &self.env, ..original.clone() }
+    fn start(
+        &self,
+        system: &mut System,
+        original: &Launch<'_>,
+        inherit: Option<BorrowedFd<'_>>,
+        extras: LaunchExtras<'_>,
+    ) -> io::Result<(ChildId, u32)> {
+        let WrappedCommand { program, args, env, socket, ignore_term } = self;
+        let inherit: Vec<_> = socket.iter().map(AsFd::as_fd).chain(inherit).collect();
+        let launch = Launch { program, args, env, ..original.clone() };
+        let ignore_term = *ignore_term;
+        system.start_with(&launch, &LaunchExtras { inherit: &inherit, ignore_term, ..extras })
     }
 }
 
@@ -127,14 +137,7 @@ pub fn start(
     terminal: Option<BorrowedFd<'_>>,
 ) -> io::Result<(ChildId, u32)> {
     let wrapped = sandbox.wrap(launch, terminal.map(|fd| fd.as_raw_fd()))?;
-    let inherit: Vec<BorrowedFd<'_>> =
-        wrapped.socket.as_ref().map(AsFd::as_fd).into_iter().chain(terminal).collect();
-    let extras = LaunchExtras {
-        inherit: &inherit,
-        ignore_term: wrapped.ignore_term,
-        ..LaunchExtras::default()
-    };
-    system.start_with(&wrapped.launch(launch), &extras)
+    wrapped.start(system, launch, terminal, LaunchExtras::default())
 }
 
 /// Like [`start`], on a new terminal; see [`System::start_on_terminal`].
@@ -158,16 +161,9 @@ pub fn start_on_terminal(
     };
     let standard_input = passes_terminal.then_some(0);
     let wrapped = sandbox.wrap(launch, standard_input)?;
-    let inherit: Vec<BorrowedFd<'_>> =
-        wrapped.socket.as_ref().map(AsFd::as_fd).into_iter().collect();
-    let extras = LaunchExtras {
-        inherit: &inherit,
-        ignore_term: wrapped.ignore_term,
-        terminal: Some(size),
-        passes_terminal,
-        ..LaunchExtras::default()
-    };
-    system.start_with(&wrapped.launch(launch), &extras)
+    let terminal =
+        LaunchExtras { terminal: Some(size), passes_terminal, ..LaunchExtras::default() };
+    wrapped.start(system, launch, None, terminal)
 }
 
 /// A change that was found, and mostly repaired, after an agent has ended.
