@@ -54,7 +54,7 @@ pub(super) fn failure_kind(status: u64, message: &str) -> FailureKind {
 
 fn kind_by_message(message: &str) -> Option<FailureKind> {
     // By precedence: token quotas mention the context, too.
-    const PHRASES: [(&str, FailureKind); 29] = [
+    const PHRASES: [(&str, FailureKind); 26] = [
         ("context length", FailureKind::Context),
         ("context window", FailureKind::Context),
         ("context_length", FailureKind::Context),
@@ -71,7 +71,6 @@ fn kind_by_message(message: &str) -> Option<FailureKind> {
         ("overloaded", FailureKind::Overloaded),
         ("service unavailable", FailureKind::Overloaded),
         ("at capacity", FailureKind::Overloaded),
-        ("high demand", FailureKind::Overloaded),
         ("invalid api key", FailureKind::Credentials),
         ("invalid x-api-key", FailureKind::Credentials),
         ("incorrect api key", FailureKind::Credentials),
@@ -82,8 +81,6 @@ fn kind_by_message(message: &str) -> Option<FailureKind> {
         ("permission_denied", FailureKind::Credentials),
         ("authentication", FailureKind::Credentials),
         ("not logged in", FailureKind::Credentials),
-        ("403 forbidden", FailureKind::Credentials),
-        ("sign in again", FailureKind::Credentials),
     ];
     let lower = message.to_lowercase();
     PHRASES.iter().find(|(phrase, _)| lower.contains(phrase)).map(|(_, kind)| *kind)

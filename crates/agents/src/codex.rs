@@ -13,7 +13,7 @@ use super::structured::{LineOutcome, LineParser, StructuredReader};
 use super::text::{LastOutput, PlainReader};
 use super::tools::{ToolEnd, ToolTracker, key_values, tool_output};
 use super::{
-    Adapter, AgentInvocation, AgentRequest, Emit, OutputReader, PREVIEW_CHARS, PromptVia, api,
+    Adapter, AgentInvocation, AgentRequest, Emit, OutputReader, PREVIEW_CHARS, PromptVia,
     emit_notice, emit_text, emit_thinking, failure, has_option, one_line, reset, start_failure,
 };
 use crate::json::{RawJson, RawText, TextSize};
@@ -258,13 +258,40 @@ fn explain_failure(output: &LastOutput<'_>) -> Option<Failure> {
 }
 
 fn turn_failure(message: &str, now: &Zoned) -> Failure {
-    let kind = api::failure_kind(0, message);
-    let resets_at = (kind == FailureKind::RateLimit).then(|| reset::codex_reset(message, now));
-    let message = match message {
-        "" => "the turn failed, and codex did not say why",
-        message => message,
-    };
-    Failure { kind, message: message.to_owned(), resets_at: resets_at.flatten() }
+    // By precedence: usage limits have status 429, too.
+    const PHRASES: [(&str, FailureKind); 15] = [
+        ("hit your usage limit", FailureKind::RateLimit),
+        ("usage limit", FailureKind::RateLimit),
+        ("429 too many requests", FailureKind::RateLimit),
+        ("rate limit", FailureKind::RateLimit),
+        ("quota exceeded", FailureKind::RateLimit),
+        ("at capacity", FailureKind::Overloaded),
+        ("overloaded", FailureKind::Overloaded),
+        ("high demand", FailureKind::Overloaded),
+        ("503 service unavailable", FailureKind::Overloaded),
+        ("401 unauthorized", FailureKind::Credentials),
+        ("403 forbidden", FailureKind::Credentials),
+        ("not logged in", FailureKind::Credentials),
+        ("sign in again", FailureKind::Credentials),
+        ("context window", FailureKind::Context),
+        ("context_length_exceeded", FailureKind::Context),
+    ];
+    let lower = message.to_lowercase();
+    let kind = PHRASES
+        .iter()
+        .find(|(phrase, _)| lower.contains(phrase))
+        .map_or(FailureKind::Other, |(_, kind)| *kind);
+    Failure {
+        kind,
+        message: if message.is_empty() {
+            "the turn failed, and codex did not say why".to_owned()
+        } else {
+            message.to_owned()
+        },
+        resets_at: (kind == FailureKind::RateLimit)
+            .then(|| reset::codex_reset(message, now))
+            .flatten(),
+    }
 }
 
 #[derive(Clone, Copy)]
