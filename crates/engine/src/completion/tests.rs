@@ -116,6 +116,7 @@ fn retracted_text_does_not_complete() {
     ] {
         let mut detector = CompletionDetector::new(&rule);
         detector.push_text(&format!("{said} <response><promise>"), false);
+        assert!(detector.has_output());
         detector.retract();
         assert!(!detector.has_output());
         assert_eq!(detector.finish(), CompletionResult::default(), "{said}");

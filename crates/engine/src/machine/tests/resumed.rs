@@ -191,6 +191,7 @@ fn resumed_iteration_keeps_its_remaining_budget() {
         let checks = Rules { guardrails: vec![None], ..rules };
         let mut run = resumed(checks, state.clone());
         assert!(run.asked(&Action::RunGuardrail(0)) && !run.starts_agent());
+        assert_eq!((run.position(), run.actions.len()), ((2, 1), 1), "it does not start again");
         run.give(Input::GuardrailEnded { failed: None });
         assert!(is_told(&run, false) && run.starts_agent());
         assert_eq!(run.machine.iteration(), 3);
@@ -249,6 +250,20 @@ fn resume_checks_open_answer_without_starting_agent() {
         )
     };
     assert!(run.actions.iter().any(is_cut), "{:?}", run.actions);
+}
+
+#[test]
+fn resumed_machine_names_iteration_with_unchecked_work() {
+    for (pending, iteration) in [
+        (unchecked(done()), Some(2)),
+        (ended(failed(Class::Failed)), None),
+        (checked(true), None),
+        (Pending::Nothing, None),
+    ] {
+        let machine = LoopMachine::resumed(rules(), state(cut_off(pending)));
+        assert_eq!(machine.unchecked_iteration(), iteration);
+        assert_eq!(machine.max_iterations(), 3);
+    }
 }
 
 #[test]
