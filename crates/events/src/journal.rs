@@ -238,6 +238,24 @@ mod tests {
     }
 
     #[test]
+    fn read_error_ends_journal_and_counts_as_damage() {
+        struct Broken;
+        impl Read for Broken {
+            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+                Err(io::Error::other("broken disk"))
+            }
+        }
+        let mut lines = LineEncoder::default();
+        lines.push(at(1), &text("one"));
+        let mut entries = entries(lines.bytes().chain(Broken));
+        assert_eq!(entries.by_ref().count(), 1);
+        assert_eq!(entries.unreadable(), 1);
+        assert_eq!(unreadable_message(0), None);
+        assert!(unreadable_message(1).is_some_and(|message| message.starts_with("a line")));
+        assert!(unreadable_message(2).is_some_and(|message| message.starts_with("2 lines")));
+    }
+
+    #[test]
     fn entries_without_text_keep_times_and_count_damage() {
         let mut lines = LineEncoder::default();
         let output =

@@ -74,6 +74,8 @@ fn recorded_last_failure_needs_no_message() {
     apply(&mut state, (4, 1, event));
     assert_eq!(state.iterations.last().map(|last| last.failures.len()), Some(1));
     assert_eq!((state.totals.failures.total, state.totals.failures.consecutive), (1, 1));
+    assert_eq!(state.outcome(), Some(Outcome::AgentFailed));
+    assert_eq!(state.end.and_then(|end| end.last_failure).as_deref(), Some("exit code 7"));
 }
 
 #[test]
@@ -88,6 +90,7 @@ fn cut_off_iteration_is_counted_until_its_checks_continue() {
     };
     let mut state = state(vec![
         (1, 1, iteration_started()),
+        (2, 1, guardrail_ended(false, true)),
         (2, 1, iteration_ended(Class::Interrupted, true)),
         (3, 1, run_ended(Outcome::Interrupted, "interrupted")),
         (9, 0, run_started()),
@@ -95,6 +98,8 @@ fn cut_off_iteration_is_counted_until_its_checks_continue() {
     assert_eq!((state.totals.cut_off, state.totals.iteration_open), (1, false));
     apply(&mut state, (9, 0, continued(Some(1))));
     assert_eq!((state.totals.cut_off, state.totals.iteration_open), (0, true));
+    let record = state.iterations.last().unwrap();
+    assert_eq!((record.guardrails.len(), record.cut_off), (0, false), "its checks run again");
     apply(&mut state, (10, 1, iteration_ended(Class::Answered, false)));
     assert_eq!((state.totals.iterations_ended, state.totals.ended_ms), (1, 4_000));
     assert_eq!(state.iterations.len(), 1);

@@ -1,7 +1,7 @@
 //! The resume point of whole journals.
 
 use super::super::*;
-use crate::event::{Class, FailAction, Feedback, Outcome, Stamp, Usage};
+use crate::event::{Class, FailAction, Feedback, Outcome, Stamp, Usage, WaitReason};
 
 fn fold(events: Vec<(i64, u32, u32, Event<'static>)>) -> ResumePoint {
     closed(events).resume
@@ -153,6 +153,43 @@ fn progress_counts_consecutive_failures() {
     assert_eq!(fold(silent.clone()).failures, 2, "not decided yet");
     silent.push((11, 2, 1, iteration_ended(Class::TimedOut, false)));
     assert_eq!(fold(silent).failures, 0);
+}
+
+#[test]
+fn progress_counts_rate_limits_until_another_result() {
+    let wait = |until_ms| Event::Waiting { reason: WaitReason::RateLimit, until_ms };
+    let mut events = vec![
+        (0, 1, 1, agent_started()),
+        (10, 1, 1, agent_ended(Class::RateLimited, 0)),
+        (10, 1, 1, wait(60)),
+        (60, 1, 2, agent_started()),
+        (70, 1, 2, agent_ended(Class::Overloaded, 0)),
+        (70, 1, 2, wait(90)),
+        (90, 1, 3, agent_started()),
+    ];
+    assert_eq!(fold(events.clone()).limits, RateLimits { count: 2, waited_ms: 70, waiting: None });
+    events.push((95, 1, 3, agent_ended(Class::Failed, 0)));
+    assert_eq!(fold(events).limits, RateLimits::default());
+}
+
+#[test]
+fn progress_remembers_failed_scm_task_until_one_succeeds() {
+    let ended = |ok| {
+        (1, 1, 1, Event::ScmEnded { task: "commit".into(), ok, detail: "".into(), duration_ms: 1 })
+    };
+    assert!(fold(vec![ended(false)]).scm_failed);
+    assert!(!fold(vec![ended(false), ended(true)]).scm_failed);
+}
+
+#[test]
+fn run_has_started_with_its_first_iteration() {
+    let start = Event::IterationStarted { max_iterations: 5 };
+    let mut events = vec![(0, 0, 0, run_started())];
+    assert!(!fold(events.clone()).has_started());
+    events.push((1, 1, 0, start));
+    assert!(fold(events.clone()).has_started());
+    events.push((2, 1, 0, iteration_ended(Class::Answered, false)));
+    assert!(fold(events).has_started());
 }
 
 #[test]
@@ -312,6 +349,7 @@ fn progress_keeps_answer_pending_until_checks_end() {
             panic!("{:?} after {:?}", progress.pending, events[told - 1]);
         };
         assert_eq!((report.complete, report.found.as_deref()), (true, Some("DONE")));
+        assert!(progress.pending.is_an_answer());
         assert_eq!(progress.open.map(|open| (open.iteration, open.attempts)), Some((1, 1)));
         // What was said of half of it is not what was said of the iteration before.
         assert_eq!(progress.last_feedback, [], "after {told}");
