@@ -212,6 +212,38 @@ fn pattern_anchors_hold_in_long_output() {
 }
 
 #[test]
+fn pattern_match_may_be_long() {
+    let rule = CompletionRule::Pattern(Regex::new("(?s)BEGIN.*END").unwrap());
+    let line = "x".repeat(999);
+    let mut said = vec!["BEGIN"];
+    said.extend([line.as_str(); 250]);
+    said.push("END");
+    assert!(judge(&rule, &said).complete);
+}
+
+#[test]
+fn prompt_that_may_name_the_signal_is_recognized() {
+    let pattern = CompletionRule::Pattern(Regex::new("^all (tasks )?are done$").unwrap());
+    let short_words = CompletionRule::Pattern(Regex::new("^it is done$").unwrap());
+    for (rule, prompt, mentioned) in [
+        (&promise(), "Say <promise>COMPLETE</promise>.", true),
+        (&promise(), "Say <PROMISE> and stop.", true),
+        (&promise(), "Put complete into a promise tag.", true),
+        (&promise(), "I promise you nothing.", false),
+        (&promise(), "Make it complete.", false),
+        (&response(), "End with <response>.", true),
+        (&response(), "Work.", false),
+        (&pattern, "all are done", true),
+        (&pattern, "When all tasks are finished, say that you are done.", true),
+        (&pattern, "Say when you are done.", false),
+        (&short_words, "Say when you are done.", true),
+        (&CompletionRule::Never, "Work.", true),
+    ] {
+        assert_eq!(rule.is_mentioned_in(prompt), mentioned, "{prompt}");
+    }
+}
+
+#[test]
 fn pattern_matches_across_window_boundary() {
     let rule = CompletionRule::Pattern(Regex::new("All tasks complete").unwrap());
     for before in (2 * PATTERN_WINDOW - 40)..(2 * PATTERN_WINDOW + 4) {
