@@ -193,6 +193,7 @@ fn completion_claim_ends_run() {
     run.agent(done());
     assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
     assert_eq!(run.machine.iteration(), 2);
+    assert!(run.machine.agent_finished_normally());
 }
 
 #[test]

@@ -315,6 +315,7 @@ fn resume_continues_all_counters() {
         let point = ResumePoint { iterations: 2, failures: 1, feedback, ..ResumePoint::default() };
         let mut state = left(point, 0.7, outcome);
         (state.totals.tools, state.clock.active_ms) = (7, 9_000);
+        state.totals.tool_errors = 2;
         state
     };
     let budget = Budget { cost_usd: Some(1.0), ..Budget::default() };
@@ -331,7 +332,10 @@ fn resume_continues_all_counters() {
     assert_eq!(run.outcome(), Some((Outcome::Budget, 3)), "0.7 before, and 0.4 now");
     assert!(run.actions.iter().any(|action| matches!(
         action,
-        Action::Emit(_, Event::RunEnded { iterations: 3, tools: 8, duration_ms: 9_000.., .. })
+        Action::Emit(
+            _,
+            Event::RunEnded { iterations: 3, tools: 8, tool_errors: 2, duration_ms: 9_000.., .. }
+        )
     )));
 
     let budget = Budget { duration_ms: Some(10_000), ..Budget::default() };
