@@ -5,7 +5,8 @@ use std::io;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use ralph::workers::store::{StoredState, Worker, Workers};
+use ralph::workers::registry::Workers;
+use ralph::workers::store::{StoredState, Worker};
 use ralph::workers::watch::WorkerWatcher;
 use ralph_report::worker_lines::{WorkerState, WorkerStatus};
 use ralph_store::requests::Request;

@@ -129,6 +129,26 @@ fn interrupted_run_is_resumed_by_name_in_this_terminal() {
 }
 
 #[test]
+fn run_of_moved_project_is_resumed_by_name_at_its_new_path() {
+    let shop = Workshop::new();
+    let first = run(&shop, &["--name", "mine"]).args(agent(&shop)).start();
+    shop.wait_for_event("text");
+    first.signal(Signal::KILL);
+    first.wait();
+    wait_until(LONG, || shop.processes().is_empty());
+    let moved = shop.sibling("moved");
+    std::fs::rename(shop.path(), &moved).unwrap();
+    shop.release();
+    let resume = |from: &std::path::Path| shop.ralph(["resume", "mine"]).current_dir(from).run();
+    resume(&shop.home()).code(2).stderr_has("project directory is gone");
+    shop.ralph(["runs"]).current_dir(&moved).run().code(0).stderr_has("was moved from");
+    resume(&shop.home()).code(0);
+    let state = state_of(&shop, "mine");
+    assert_eq!((&state["outcome"], &state["directory"]), (&json!("complete"), &json!(moved)));
+    shop.ralph(["ls"]).current_dir(shop.home()).run().code(0).stdout_has("mine  complete");
+}
+
+#[test]
 fn request_to_stopped_process_survives_until_it_is_taken() {
     let shop = Workshop::new();
     let run = run(&shop, &[]).args(agent(&shop)).start();

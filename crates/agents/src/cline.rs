@@ -8,8 +8,6 @@
 
 use std::borrow::Cow;
 
-use serde::Deserialize;
-
 use super::structured::{LineOutcome, LineParser, stream_or_text};
 use super::text::LastOutput;
 use super::tools::{ToolEnd, ToolTracker, key_values, summary, tool_output};
@@ -17,7 +15,7 @@ use super::{
     Adapter, AgentInvocation, AgentRequest, Emit, OutputReader, PREVIEW_CHARS, PromptVia, api,
     emit_notice, emit_text, emit_thinking, failure, has_option, one_line, with_credentials_hint,
 };
-use crate::json::{RawJson, RawText, ShortStr, TextSize, lenient};
+use crate::json::{RawJson, RawText, TextSize};
 use crate::profile::{
     AgentExtras, AgentHome, AgentProfile, FileExposure, HomeDir, MODEL_SERVICE_PREFIXES,
     PROVIDER_HOSTS, Recording,
@@ -110,30 +108,24 @@ struct ClineParser {
 
 impl LineParser for ClineParser {
     fn read(&mut self, bytes: &[u8], emit: &mut Emit<'_>) -> LineOutcome {
-        let Ok(line) = serde_json::from_slice::<ClineLine<'_>>(bytes) else {
+        let Ok(line) = serde_json::from_slice::<RawJson<'_>>(bytes) else {
             return LineOutcome::Malformed;
         };
-        match &*line.kind {
+        match &*line.member("type").text() {
             "hook_event" => {
                 // A subagent's conversation has a parent.
-                let id = line.task.as_deref().unwrap_or_default();
-                let main = line.parent.is_none_or(RawJson::is_null);
+                let id = line.member("taskId").text();
+                let main = line.member("parentAgentId").is_null();
                 if main && !id.is_empty() && id != self.session {
-                    id.clone_into(&mut self.session);
-                    emit(Event::Session { id: Some(id.into()), model: None });
+                    self.session = id.clone().into_owned();
+                    emit(Event::Session { id: Some(id), model: None });
                 }
                 LineOutcome::Parsed
             }
-            "agent_event" => {
-                let Some(raw) = line.event else { return LineOutcome::Unknown };
-                match serde_json::from_slice(raw.bytes()) {
-                    Ok(event) => LineOutcome::parsed_if(self.event(&event, raw, emit)),
-                    Err(_) => LineOutcome::Malformed,
-                }
-            }
-            "run_result" => self.result(&line, emit),
+            "agent_event" => LineOutcome::parsed_if(self.event(line.member("event"), emit)),
+            "run_result" => self.result(line, emit),
             "error" => {
-                emit_notice(&line.message.unwrap_or_default().text(), emit);
+                emit_notice(&line.member("message").text(), emit);
                 LineOutcome::Parsed
             }
             // Follows the result of a stopped run.
@@ -143,13 +135,9 @@ impl LineParser for ClineParser {
     }
 
     fn read_stderr(&mut self, line: &str, emit: &mut Emit<'_>) -> bool {
-        let Ok(ClineLine { message: Some(message), .. }) =
-            serde_json::from_str::<ClineLine<'_>>(line)
-        else {
-            return false;
-        };
-        emit_notice(&message.text(), emit);
-        true
+        let message = stderr_message(line);
+        message.iter().for_each(|message| emit_notice(message, emit));
+        message.is_some()
     }
 }
 
@@ -159,12 +147,11 @@ impl ClineParser {
         self.tools.is_any_running_except(None)
     }
 
-    fn event(&mut self, event: &ClineEvent<'_>, raw: RawJson<'_>, emit: &mut Emit<'_>) -> bool {
-        let content = event.content.as_deref().unwrap_or_default();
-        match (&*event.kind, content) {
+    fn event(&mut self, event: RawJson<'_>, emit: &mut Emit<'_>) -> bool {
+        match (&*event.member("type").text(), &*event.member("contentType").text()) {
             ("content_start" | "content_update", "text" | "reasoning") => {}
             ("content_end", "text") => {
-                let text = event.text.unwrap_or_default().text();
+                let text = event.member("text").text();
                 let subagent = self.is_in_tool();
                 if !subagent {
                     self.last_text = text.clone().into_owned();
@@ -172,7 +159,7 @@ impl ClineParser {
                 emit_text(text, subagent, emit);
             }
             ("content_end", "reasoning") => {
-                let text = event.reasoning.unwrap_or_default().text();
+                let text = event.member("reasoning").text();
                 emit_thinking(text, self.is_in_tool(), emit);
             }
             ("content_start", "tool") => self.tool_started(event, emit),
@@ -180,60 +167,62 @@ impl ClineParser {
             ("content_end", "tool") => self.tool_ended(event, emit),
             ("usage", _) => {
                 // The totals in this line are per agent.
-                self.usage.add(&usage(raw, raw.member("cost")));
+                self.usage.add(&usage(event, event.member("cost")));
                 emit(Event::Usage(self.usage));
             }
             ("error", _) => {
-                let text = event.error.unwrap_or_default().member("message").text();
-                if event.recoverable == Some(true) {
-                    emit_notice(&text, emit);
+                if event.member("recoverable").is_true() {
+                    emit_notice(&event.member("error").member("message").text(), emit);
                 }
-                self.error_class = match event.error_class.as_deref() {
-                    Some("auth") => Some(FailureKind::Credentials),
-                    Some("context_window_exceeded") => Some(FailureKind::Context),
+                self.error_class = match &*event.member("errorClass").text() {
+                    "auth" => Some(FailureKind::Credentials),
+                    "context_window_exceeded" => Some(FailureKind::Context),
                     _ => None,
                 };
             }
-            ("notice", _) => emit_notice(&event.message.unwrap_or_default().text(), emit),
+            ("notice", _) => emit_notice(&event.member("message").text(), emit),
             ("iteration_start" | "iteration_end" | "done", _) => {}
             _ => return false,
         }
         true
     }
 
-    fn tool_started(&mut self, event: &ClineEvent<'_>, emit: &mut Emit<'_>) {
-        let id = event.tool_id.as_deref().unwrap_or_default();
-        let name = event.tool.as_deref().unwrap_or("tool");
+    fn tool_started(&mut self, event: RawJson<'_>, emit: &mut Emit<'_>) {
+        let id = event.member("toolCallId").text();
+        let name = event.member("toolName").text_or("tool");
         let subagent = self.is_in_tool();
-        self.tools.start(id, name, tool_summary(name, event.input), None, subagent, emit);
+        let summary = tool_summary(&name, event.member("input"));
+        self.tools.start(&id, &name, summary, None, subagent, emit);
     }
 
-    fn tool_ended(&mut self, event: &ClineEvent<'_>, emit: &mut Emit<'_>) {
-        let id = event.tool_id.as_deref().unwrap_or_default();
-        let subagent = self.tools.is_any_running_except(Some(id));
-        let mut end = tool_end(event.output);
-        end.failed |= event.error.is_some_and(|error| !error.is_null());
+    fn tool_ended(&mut self, event: RawJson<'_>, emit: &mut Emit<'_>) {
+        let id = event.member("toolCallId").text();
+        let subagent = self.tools.is_any_running_except(Some(&id));
+        let mut end = tool_end(event.member("output"));
+        end.failed |= !event.member("error").is_null();
         end.denied = end.failed && DENIALS.iter().any(|phrase| end.preview.contains(phrase));
-        self.tools.end(id, end, subagent, emit);
+        self.tools.end(&id, end, subagent, emit);
     }
 
-    fn result(&mut self, line: &ClineLine<'_>, emit: &mut Emit<'_>) -> LineOutcome {
-        let text = line.text.unwrap_or_default().text();
-        if let Some(id) = line.model.unwrap_or_default().member("id").as_text() {
+    fn result(&mut self, line: RawJson<'_>, emit: &mut Emit<'_>) -> LineOutcome {
+        let text = line.member("text").text();
+        if let Some(id) = line.member("model").member("id").as_text() {
             emit(Event::Session { id: None, model: Some(id.text()) });
         }
-        let failure = match line.finish.as_deref() {
-            Some("completed") => None,
-            Some("max_iterations") => {
+        let Some(reason) = line.member("finishReason").as_text() else {
+            return LineOutcome::Malformed;
+        };
+        let failure = match &*reason.text() {
+            "completed" => None,
+            "max_iterations" => {
                 Some(failure(FailureKind::TurnLimit, "cline ended at its own limit of iterations"))
             }
-            Some(reason) => Some(self.to_failure(reason, &text)),
-            None => return LineOutcome::Malformed,
+            reason => Some(self.to_failure(reason, &text)),
         };
         if failure.is_none() && !text.is_empty() && *text != self.last_text {
             emit(Event::Text { text, joined: false, subagent: false });
         }
-        let counts = line.aggregate.or(line.usage).unwrap_or_default();
+        let counts = line.member("aggregateUsage").non_null().unwrap_or(line.member("usage"));
         let total = usage(counts, counts.member("totalCost"));
         // The result omits subagents, the lines before it other usage.
         if total.total_tokens() > self.usage.total_tokens() {
@@ -242,7 +231,7 @@ impl ClineParser {
         emit(Event::Result {
             failure,
             usage: Some(self.usage),
-            turns: line.iterations.map(RawJson::as_u32),
+            turns: line.member("iterations").non_null().map(RawJson::as_u32),
         });
         LineOutcome::Result
     }
@@ -265,17 +254,12 @@ const DENIALS: [&str; 2] = ["Tool approval", "requires approval in a TTY session
 
 const REMEDY: &str = "run `cline auth`, or check the key that it was given";
 
-/// In a stream, errors on stderr are JSON.
 fn explain_failure(output: &LastOutput<'_>) -> Option<Failure> {
     let stderr = strip_control_chars(output.stderr);
-    let mut messages =
-        stderr.lines().map(str::trim).filter_map(|line| {
-            match serde_json::from_str::<ClineLine<'_>>(line) {
-                Ok(ClineLine { message: Some(message), .. }) => Some(message.text().into_owned()),
-                Ok(_) => None,
-                Err(_) => line.strip_prefix("error:").map(|message| message.trim().to_owned()),
-            }
-        });
+    let mut messages = stderr.lines().map(str::trim).filter_map(|line| {
+        let plain = || line.strip_prefix("error:").map(|message| message.trim().into());
+        stderr_message(line).or_else(plain)
+    });
     let message = messages.rfind(|message| !message.starts_with("hook dispatch failed"))?;
     if let Some(failure) = api::known_failure(&message) {
         return Some(with_credentials_hint(failure, REMEDY));
@@ -291,80 +275,36 @@ fn explain_failure(output: &LastOutput<'_>) -> Option<Failure> {
     })
 }
 
-#[derive(Deserialize)]
-struct ClineLine<'a> {
-    #[serde(borrow, rename = "type")]
-    kind: ShortStr<'a>,
-    #[serde(rename = "taskId")]
-    task: Option<ShortStr<'a>>,
-    #[serde(rename = "parentAgentId")]
-    parent: Option<RawJson<'a>>,
-    event: Option<RawJson<'a>>,
-    message: Option<RawText<'a>>,
-    #[serde(rename = "finishReason")]
-    finish: Option<ShortStr<'a>>,
-    iterations: Option<RawJson<'a>>,
-    text: Option<RawText<'a>>,
-    usage: Option<RawJson<'a>>,
-    #[serde(rename = "aggregateUsage")]
-    aggregate: Option<RawJson<'a>>,
-    model: Option<RawJson<'a>>,
-}
-
-#[derive(Deserialize)]
-struct ClineEvent<'a> {
-    #[serde(borrow, rename = "type")]
-    kind: ShortStr<'a>,
-    #[serde(rename = "contentType")]
-    content: Option<ShortStr<'a>>,
-    text: Option<RawText<'a>>,
-    reasoning: Option<RawText<'a>>,
-    message: Option<RawText<'a>>,
-    #[serde(rename = "toolName")]
-    tool: Option<ShortStr<'a>>,
-    #[serde(rename = "toolCallId")]
-    tool_id: Option<ShortStr<'a>>,
-    input: Option<RawJson<'a>>,
-    output: Option<RawJson<'a>>,
-    error: Option<RawJson<'a>>,
-    #[serde(rename = "errorClass")]
-    error_class: Option<ShortStr<'a>>,
-    recoverable: Option<bool>,
+/// In a stream, errors on stderr are JSON.
+fn stderr_message(line: &str) -> Option<Cow<'_, str>> {
+    let line = serde_json::from_str::<RawJson<'_>>(line).ok()?;
+    line.member("type").as_text()?;
+    line.member("message").as_text().map(RawText::text)
 }
 
 /// A cost of 0 means unknown.
 fn usage(counts: RawJson<'_>, cost: RawJson<'_>) -> Usage {
-    let cost: Option<f64> = lenient(Some(cost));
-    Usage { cost_usd: cost.filter(|cost| *cost > 0.0), ..read_inclusive_usage(counts) }
+    Usage { cost_usd: cost.as_f64().filter(|cost| *cost > 0.0), ..read_inclusive_usage(counts) }
 }
 
-fn tool_summary(name: &str, input: Option<RawJson<'_>>) -> String {
+fn tool_summary(name: &str, input: RawJson<'_>) -> String {
     let wanted = match name {
         "run_commands" => "commands",
         "read_files" => "files",
         _ => return summary(name, input),
     };
-    let mut parts: Vec<Cow<'_, str>> = Vec::new();
-    let _ = input.unwrap_or_default().member(wanted).for_each_element(|element| {
-        let text = element.as_text().or_else(|| element.member("path").as_text());
-        parts.extend(text.map(|text| text.prefix(super::SUMMARY_CHARS + 1)));
-    });
+    let elements = input.member(wanted).elements().into_iter().flatten();
+    let texts = elements.filter_map(|it| it.as_text().or(it.member("path").as_text()));
+    let parts: Vec<_> = texts.map(|text| text.prefix(super::SUMMARY_CHARS + 1)).collect();
     if parts.is_empty() { key_values(input) } else { one_line(&parts.join("; ")) }
 }
 
-fn tool_end(output: Option<RawJson<'_>>) -> ToolEnd<'_> {
+fn tool_end(output: RawJson<'_>) -> ToolEnd<'_> {
     let (size, preview) = tool_output(output);
     let mut end = ToolEnd { size, preview, ..ToolEnd::default() };
-    let Some(output) = output else {
-        return end;
-    };
     if let Some(error) = output.member("error").as_text() {
-        return ToolEnd {
-            failed: true,
-            denied: false,
-            size: error.size(),
-            preview: error.prefix(PREVIEW_CHARS),
-        };
+        let (size, preview) = (error.size(), error.prefix(PREVIEW_CHARS));
+        return ToolEnd { failed: true, denied: false, size, preview };
     }
     let mut parts: Vec<RawText<'_>> = Vec::new();
     let mut known = true;

@@ -8,7 +8,6 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use jiff::Zoned;
-use serde::Deserialize;
 
 use super::structured::{LineOutcome, LineParser, StructuredReader};
 use super::text::{LastOutput, PlainReader};
@@ -17,7 +16,7 @@ use super::{
     Adapter, AgentInvocation, AgentRequest, Emit, OutputReader, PREVIEW_CHARS, PromptVia,
     emit_notice, emit_text, emit_thinking, failure, has_option, one_line, reset, start_failure,
 };
-use crate::json::{RawJson, RawText, ShortStr, TextSize, lenient};
+use crate::json::{RawJson, RawText, TextSize};
 use crate::profile::{
     AgentExtras, AgentHome, AgentProfile, ConfiguredKeys, FileExposure, HomeDir, Recording,
 };
@@ -140,28 +139,27 @@ struct CodexParser {
 
 impl LineParser for CodexParser {
     fn read(&mut self, bytes: &[u8], emit: &mut Emit<'_>) -> LineOutcome {
-        let Ok(line) = serde_json::from_slice::<CodexLine<'_>>(bytes) else {
+        let Ok(line) = serde_json::from_slice::<RawJson<'_>>(bytes) else {
             return LineOutcome::Malformed;
         };
-        match &*line.kind {
+        match &*line.member("type").text() {
             "thread.started" => {
-                emit(Event::Session { id: line.thread_id.map(|id| id.0), model: None })
+                let id = line.member("thread_id").as_text().map(RawText::text);
+                emit(Event::Session { id, model: None });
             }
             "turn.started" => {}
-            "item.started" | "item.updated" | "item.completed" => {
-                let Some(item) = line.item else {
-                    return LineOutcome::Unknown;
-                };
-                return LineOutcome::parsed_if(self.item(&line.kind, &item, emit));
+            event @ ("item.started" | "item.updated" | "item.completed") => {
+                let item = ThreadItem(line.member("item"));
+                return LineOutcome::parsed_if(self.item(event, item, emit));
             }
-            "error" => emit_notice(&line.message.unwrap_or_default().text(), emit),
+            "error" => emit_notice(&line.member("message").text(), emit),
             "turn.completed" => {
-                let usage = line.usage.map(read_inclusive_usage);
+                let usage = line.member("usage").non_null().map(read_inclusive_usage);
                 emit(Event::Result { failure: None, usage, turns: None });
                 return LineOutcome::Result;
             }
             "turn.failed" => {
-                let message = line.error.unwrap_or_default().member("message").text();
+                let message = line.member("error").member("message").text();
                 let failure = Some(turn_failure(&message, &Zoned::now()));
                 emit(Event::Result { failure, usage: None, turns: None });
                 return LineOutcome::Result;
@@ -173,14 +171,14 @@ impl LineParser for CodexParser {
 }
 
 impl CodexParser {
-    fn item(&mut self, event: &str, item: &ThreadItem<'_>, emit: &mut Emit<'_>) -> bool {
+    fn item(&mut self, event: &str, item: ThreadItem<'_>, emit: &mut Emit<'_>) -> bool {
         let completed = event == "item.completed";
-        match &*item.kind {
+        match &*item.text("type") {
             "agent_message" | "reasoning" if !completed => {}
-            "agent_message" => emit_text(item.text.unwrap_or_default().text(), false, emit),
-            "reasoning" => emit_thinking(item.text.unwrap_or_default().text(), false, emit),
+            "agent_message" => emit_text(item.text("text"), false, emit),
+            "reasoning" => emit_thinking(item.text("text"), false, emit),
             "todo_list" => self.todo(item, emit),
-            "error" => emit_notice(&item.message.unwrap_or_default().text(), emit),
+            "error" => emit_notice(&item.text("message"), emit),
             "command_execution" | "file_change" | "mcp_tool_call" | "web_search"
             | "collab_tool_call" => match event {
                 "item.started" => self.started(item, emit),
@@ -193,21 +191,14 @@ impl CodexParser {
         true
     }
 
-    fn todo(&mut self, item: &ThreadItem<'_>, emit: &mut Emit<'_>) {
-        #[derive(Deserialize)]
-        struct CodexTodo<'a> {
-            #[serde(borrow)]
-            text: RawText<'a>,
-            completed: Option<bool>,
-        }
-        let entries: Vec<CodexTodo<'_>> = lenient(item.items);
+    fn todo(&mut self, item: ThreadItem<'_>, emit: &mut Emit<'_>) {
+        let entries = item.0.member("items").elements().into_iter().flatten();
         let items: Vec<TodoItem> = entries
-            .iter()
             .map(|entry| TodoItem {
-                text: entry.text.text().into_owned(),
-                status: match entry.completed {
-                    Some(true) => TodoStatus::Completed,
-                    _ => TodoStatus::Pending,
+                text: entry.member("text").text().into_owned(),
+                status: match entry.member("completed").is_true() {
+                    true => TodoStatus::Completed,
+                    false => TodoStatus::Pending,
                 },
             })
             .collect();
@@ -218,20 +209,22 @@ impl CodexParser {
         }
     }
 
-    fn started(&mut self, item: &ThreadItem<'_>, emit: &mut Emit<'_>) {
-        self.tools.start(item.id(), &item.name(), item.summary(), None, false, emit);
+    fn started(&mut self, item: ThreadItem<'_>, emit: &mut Emit<'_>) {
+        self.tools.start(&item.text("id"), &item.name(), item.summary(), None, false, emit);
     }
 
-    fn ended(&mut self, item: &ThreadItem<'_>, emit: &mut Emit<'_>) {
+    fn ended(&mut self, item: ThreadItem<'_>, emit: &mut Emit<'_>) {
+        let id = item.text("id");
         // An item may end without a start.
-        if !self.tools.is_running(item.id()) {
+        if !self.tools.is_running(&id) {
             self.started(item, emit);
         }
-        let status = item.status.as_deref().unwrap_or_default();
+        let status = item.text("status");
         let denied = status == "declined";
-        let failed = denied || status == "failed" || item.exit_code.unwrap_or(0) != 0;
+        let exit_code = item.0.member("exit_code").as_f64().unwrap_or_default();
+        let failed = denied || status == "failed" || exit_code != 0.0;
         let (size, preview) = item.output();
-        self.tools.end(item.id(), ToolEnd { failed, denied, size, preview }, false, emit);
+        self.tools.end(&id, ToolEnd { failed, denied, size, preview }, false, emit);
     }
 }
 
@@ -301,80 +294,46 @@ fn turn_failure(message: &str, now: &Zoned) -> Failure {
     }
 }
 
-#[derive(Deserialize)]
-struct CodexLine<'a> {
-    #[serde(borrow, rename = "type")]
-    kind: ShortStr<'a>,
-    thread_id: Option<ShortStr<'a>>,
-    item: Option<ThreadItem<'a>>,
-    usage: Option<RawJson<'a>>,
-    error: Option<RawJson<'a>>,
-    message: Option<RawText<'a>>,
-}
+#[derive(Clone, Copy)]
+struct ThreadItem<'a>(RawJson<'a>);
 
-#[derive(Deserialize)]
-struct ThreadItem<'a> {
-    #[serde(borrow)]
-    id: Option<ShortStr<'a>>,
-    #[serde(rename = "type")]
-    kind: ShortStr<'a>,
-    status: Option<ShortStr<'a>>,
-    text: Option<RawText<'a>>,
-    message: Option<RawText<'a>>,
-    command: Option<RawText<'a>>,
-    aggregated_output: Option<RawText<'a>>,
-    exit_code: Option<i64>,
-    changes: Option<RawJson<'a>>,
-    items: Option<RawJson<'a>>,
-    query: Option<RawText<'a>>,
-    server: Option<ShortStr<'a>>,
-    tool: Option<ShortStr<'a>>,
-    arguments: Option<RawJson<'a>>,
-    result: Option<RawJson<'a>>,
-    error: Option<RawJson<'a>>,
-}
-
-impl ThreadItem<'_> {
-    fn id(&self) -> &str {
-        self.id.as_deref().unwrap_or_default()
+impl<'a> ThreadItem<'a> {
+    fn text(self, name: &str) -> Cow<'a, str> {
+        self.0.member(name).text()
     }
 
-    fn name(&self) -> Cow<'_, str> {
-        match (&*self.kind, &self.server, &self.tool) {
+    fn name(self) -> Cow<'a, str> {
+        let (kind, server, tool) = (self.text("type"), self.text("server"), self.text("tool"));
+        match (&*kind, &*server, &*tool) {
             ("command_execution", ..) => "Shell".into(),
             ("file_change", ..) => "Edit".into(),
             ("web_search", ..) => "WebSearch".into(),
-            (_, Some(server), Some(tool)) => format!("{}.{}", &**server, &**tool).into(),
-            (_, None, Some(tool)) => (**tool).into(),
-            (kind, ..) => kind.into(),
+            (_, _, "") => kind,
+            (_, "", _) => tool,
+            (_, server, tool) => format!("{server}.{tool}").into(),
         }
     }
 
-    fn summary(&self) -> String {
-        #[derive(Deserialize)]
-        struct FileChange<'a> {
-            #[serde(borrow)]
-            path: RawText<'a>,
-        }
-        if let Some(command) = self.command {
+    fn summary(self) -> String {
+        if let Some(command) = self.0.member("command").as_text() {
             return one_line(&unwrap_shell(&command.text()));
         }
-        if let Some(query) = self.query {
+        if let Some(query) = self.0.member("query").as_text() {
             return one_line(&query.text());
         }
-        if self.changes.is_some() {
-            let changes: Vec<FileChange<'_>> = lenient(self.changes);
-            let paths: Vec<_> = changes.iter().map(|change| change.path.text()).collect();
+        if let Some(changes) = self.0.member("changes").non_null() {
+            let changes = changes.elements().into_iter().flatten();
+            let paths: Vec<_> = changes.map(|change| change.member("path").text()).collect();
             return one_line(&paths.join(", "));
         }
-        key_values(self.arguments)
+        key_values(self.0.member("arguments"))
     }
 
-    fn output(&self) -> (TextSize, Cow<'_, str>) {
-        let error = self.error.unwrap_or_default().member("message").as_text();
-        match self.aggregated_output.or(error) {
+    fn output(self) -> (TextSize, Cow<'a, str>) {
+        let error = self.0.member("error").member("message").as_text();
+        match self.0.member("aggregated_output").as_text().or(error) {
             Some(text) => (text.size(), text.prefix(PREVIEW_CHARS)),
-            None => tool_output(self.result),
+            None => tool_output(self.0.member("result")),
         }
     }
 }

@@ -3,8 +3,6 @@
 //! Only whole messages count, not their pieces. The prompt is echoed. Lines of a subagent carry its
 //! id. Tokens are only in the usage file, dollars nowhere.
 
-use serde::Deserialize;
-
 use super::structured::{LineOutcome, LineParser, stream_or_text};
 use super::text::LastOutput;
 use super::todo::TodoChange;
@@ -13,7 +11,7 @@ use super::{
     Adapter, AgentInvocation, AgentRequest, Emit, OutputReader, PREVIEW_CHARS, PromptVia, api,
     emit_notice, emit_thinking, failure, has_option, start_failure,
 };
-use crate::json::{RawJson, ShortStr, lenient};
+use crate::json::RawJson;
 use crate::profile::{AgentExtras, AgentHome, AgentProfile, FileExposure, HomeDir, Recording};
 use crate::usage::read_inclusive_usage;
 use ralph_events::control_chars::strip_control_chars;
@@ -99,12 +97,12 @@ struct CopilotParser {
 
 impl LineParser for CopilotParser {
     fn read(&mut self, bytes: &[u8], emit: &mut Emit<'_>) -> LineOutcome {
-        let Ok(line) = serde_json::from_slice::<CopilotLine<'_>>(bytes) else {
+        let Ok(line) = serde_json::from_slice::<RawJson<'_>>(bytes) else {
             return LineOutcome::Malformed;
         };
-        let subagent = line.agent.is_some();
-        let data = line.data.unwrap_or_default();
-        match &*line.kind {
+        let subagent = !line.member("agentId").is_null();
+        let data = line.member("data");
+        match &*line.member("type").text() {
             // Other lines report these whole.
             "assistant.message_start"
             | "assistant.message_delta"
@@ -166,15 +164,14 @@ impl LineParser for CopilotParser {
                 }
             }
             "tool.execution_start" => {
-                let data: CopilotTool<'_> = lenient(line.data);
-                let id = data.id.as_deref().unwrap_or_default();
-                let name = data.name.as_deref().unwrap_or("tool");
-                let change =
-                    data.arguments.filter(|_| name == "update_todo").and_then(TodoChange::replace);
-                let summary = summary(name, data.arguments);
-                self.tools.start(id, name, summary, change, subagent, emit);
+                let id = data.member("toolCallId").text();
+                let name = data.member("toolName").text_or("tool");
+                let input = data.member("arguments");
+                let todo = input.non_null().filter(|_| name == "update_todo");
+                let (summary, change) = (summary(&name, input), todo.and_then(TodoChange::replace));
+                self.tools.start(&id, &name, summary, change, subagent, emit);
             }
-            "tool.execution_complete" => self.tool_ended(line.data, subagent, emit),
+            "tool.execution_complete" => self.tool_ended(data, subagent, emit),
             "model.call_failure" => self.status = data.member("statusCode").as_count(),
             "assistant.turn_retry" => {
                 let reason = data.member("reason").text_or("unknown").replace('_', " ");
@@ -209,11 +206,11 @@ impl LineParser for CopilotParser {
                 emit_notice(&format!("subagent failed: {}", data.member("error").text()), emit);
             }
             "result" => {
-                let Some(code) = line.exit_code else {
+                let Some(code) = line.member("exitCode").as_f64() else {
                     return LineOutcome::Malformed;
                 };
-                if let Some(id) = line.session {
-                    emit(Event::Session { id: Some(id.0), model: None });
+                if let Some(id) = line.member("sessionId").as_text() {
+                    emit(Event::Session { id: Some(id.text()), model: None });
                 }
                 let failure = if code != 0.0 {
                     Some(self.error.take().unwrap_or_else(|| {
@@ -249,19 +246,19 @@ impl LineParser for CopilotParser {
 }
 
 impl CopilotParser {
-    fn tool_ended(&mut self, data: Option<RawJson<'_>>, subagent: bool, emit: &mut Emit<'_>) {
-        let data: CopilotTool<'_> = lenient(data);
-        let error = data.error.unwrap_or_default();
+    fn tool_ended(&mut self, data: RawJson<'_>, subagent: bool, emit: &mut Emit<'_>) {
+        let error = data.member("error");
         let (size, preview) = match error.member("message").as_text() {
             Some(message) => (message.size(), message.prefix(PREVIEW_CHARS)),
-            None => tool_output(data.result.map(|result| result.member("content"))),
+            None => tool_output(data.member("result").member("content")),
         };
-        let exit_code: f64 = lenient(data.shell.map(|shell| shell.member("exitCode")));
+        let exit_code = data.member("shellExecution").member("exitCode").as_f64();
         // copilot reports a failed command as a successful call.
-        let failed = data.success == Some(false) || exit_code != 0.0;
+        let failed =
+            data.member("success").as_bool() == Some(false) || exit_code.unwrap_or_default() != 0.0;
         let denied = ["denied", "rejected"].contains(&&*error.member("code").text());
-        let id = data.id.as_deref().unwrap_or_default();
-        self.tools.end(id, ToolEnd { failed, denied, size, preview }, subagent, emit);
+        let id = data.member("toolCallId").text();
+        self.tools.end(&id, ToolEnd { failed, denied, size, preview }, subagent, emit);
     }
 }
 
@@ -284,33 +281,6 @@ fn explain_failure(output: &LastOutput<'_>) -> Option<Failure> {
     }
     let message = stderr.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
     api::known_failure(message)
-}
-
-#[derive(Deserialize)]
-struct CopilotLine<'a> {
-    #[serde(borrow, rename = "type")]
-    kind: ShortStr<'a>,
-    data: Option<RawJson<'a>>,
-    #[serde(rename = "agentId")]
-    agent: Option<RawJson<'a>>,
-    #[serde(rename = "sessionId")]
-    session: Option<ShortStr<'a>>,
-    #[serde(rename = "exitCode")]
-    exit_code: Option<f64>,
-}
-
-#[derive(Deserialize, Default)]
-struct CopilotTool<'a> {
-    #[serde(borrow, rename = "toolCallId")]
-    id: Option<ShortStr<'a>>,
-    #[serde(rename = "toolName")]
-    name: Option<ShortStr<'a>>,
-    arguments: Option<RawJson<'a>>,
-    success: Option<bool>,
-    result: Option<RawJson<'a>>,
-    error: Option<RawJson<'a>>,
-    #[serde(rename = "shellExecution")]
-    shell: Option<RawJson<'a>>,
 }
 
 fn session_failure(error: RawJson<'_>) -> Failure {

@@ -3,8 +3,6 @@
 //! Text pieces belong together until another line. The prompt is echoed. After an API failure, the
 //! exit code is the HTTP status modulo 256: 145 for 401, 173 for 429.
 
-use serde::Deserialize;
-
 use super::structured::{LineOutcome, LineParser, stream_or_text};
 use super::text::LastOutput;
 use super::todo::TodoChange;
@@ -13,7 +11,7 @@ use super::{
     Adapter, AgentInvocation, AgentRequest, Emit, OutputReader, PREVIEW_CHARS, PromptVia, api,
     emit_notice, failure, has_option, start_failure, with_credentials_hint,
 };
-use crate::json::{Count, RawJson, RawText, ShortStr};
+use crate::json::{RawJson, RawText};
 use crate::profile::{AgentExtras, AgentHome, AgentProfile, FileExposure, HomeDir, Recording};
 use ralph_events::control_chars::strip_control_chars;
 use ralph_events::event::{Event, Exit, Failure, FailureKind, Usage};
@@ -94,20 +92,20 @@ struct GeminiParser {
 
 impl LineParser for GeminiParser {
     fn read(&mut self, bytes: &[u8], emit: &mut Emit<'_>) -> LineOutcome {
-        let Ok(line) = serde_json::from_slice::<GeminiLine<'_>>(bytes) else {
+        let Ok(line) = serde_json::from_slice::<RawJson<'_>>(bytes) else {
             return LineOutcome::Malformed;
         };
         let continued = std::mem::replace(&mut self.is_streaming_text, false);
-        match &*line.kind {
+        match &*line.member("type").text() {
             "init" => {
-                let owned =
-                    |word: Option<ShortStr<'_>>| word.map(|word| word.0.into_owned().into());
-                emit(Event::Session { id: owned(line.session), model: owned(line.model) });
+                let [id, model] = ["session_id", "model"]
+                    .map(|name| line.member(name).as_text().map(RawText::text));
+                emit(Event::Session { id, model });
             }
-            "message" => match line.role.as_deref() {
-                Some("assistant") => {
-                    let text = line.content.unwrap_or_default().text();
-                    self.is_streaming_text = line.delta.unwrap_or(false);
+            "message" => match &*line.member("role").text() {
+                "assistant" => {
+                    let text = line.member("content").text();
+                    self.is_streaming_text = line.member("delta").is_true();
                     if !text.is_empty() {
                         emit(Event::Text {
                             text,
@@ -117,34 +115,34 @@ impl LineParser for GeminiParser {
                     }
                 }
                 // The echoed prompt.
-                Some("user") => {}
+                "user" => {}
                 _ => return LineOutcome::Unknown,
             },
             "tool_use" => {
-                let id = line.tool_id.as_deref().unwrap_or_default();
-                let name = line.tool_name.as_deref().unwrap_or("tool");
-                let change =
-                    line.parameters.filter(|_| name == "write_todos").and_then(TodoChange::replace);
-                let summary = summary(name, line.parameters);
-                self.tools.start(id, name, summary, change, false, emit);
+                let id = line.member("tool_id").text();
+                let name = line.member("tool_name").text_or("tool");
+                let input = line.member("parameters");
+                let todo = input.non_null().filter(|_| name == "write_todos");
+                let (summary, change) = (summary(&name, input), todo.and_then(TodoChange::replace));
+                self.tools.start(&id, &name, summary, change, false, emit);
             }
-            "tool_result" => self.tool_result(&line, emit),
+            "tool_result" => self.tool_result(line, emit),
             "error" => {
-                let text = line.message.unwrap_or_default().text();
+                let text = line.member("message").text();
                 emit_notice(&text, emit);
-                if line.severity.as_deref() == Some("error") {
+                if line.member("severity").text() == "error" {
                     self.error = Some(text.into_owned());
                 }
             }
             "result" => {
-                self.failure = match line.status.as_deref() {
-                    Some("success") => None,
-                    Some(_) => Some(self.result_failure(line.error, line.timestamp)),
-                    None => return LineOutcome::Malformed,
+                let Some(status) = line.member("status").as_text() else {
+                    return LineOutcome::Malformed;
                 };
+                let failed = status.bytes() != b"success";
+                self.failure = failed.then(|| self.result_failure(line));
                 emit(Event::Result {
                     failure: self.failure.clone(),
-                    usage: line.stats.map(usage),
+                    usage: line.member("stats").non_null().map(usage),
                     turns: None,
                 });
                 return LineOutcome::Result;
@@ -163,24 +161,20 @@ impl LineParser for GeminiParser {
 }
 
 impl GeminiParser {
-    fn tool_result(&mut self, line: &GeminiLine<'_>, emit: &mut Emit<'_>) {
-        let error = line.error.unwrap_or_default();
-        let failed = line.status.as_deref() == Some("error");
-        let (size, preview) = match (line.output, error.member("message").as_text()) {
-            (None, Some(message)) => (message.size(), message.prefix(PREVIEW_CHARS)),
-            (output, _) => tool_output(output),
+    fn tool_result(&mut self, line: RawJson<'_>, emit: &mut Emit<'_>) {
+        let (output, error) = (line.member("output"), line.member("error"));
+        let failed = line.member("status").text() == "error";
+        let (size, preview) = match error.member("message").as_text() {
+            Some(message) if output.is_null() => (message.size(), message.prefix(PREVIEW_CHARS)),
+            _ => tool_output(output),
         };
         let denied = failed && error.member("type").text() == "policy_violation";
-        let id = line.tool_id.as_deref().unwrap_or_default();
-        self.tools.end(id, ToolEnd { failed, denied, size, preview }, false, emit);
+        let id = line.member("tool_id").text();
+        self.tools.end(&id, ToolEnd { failed, denied, size, preview }, false, emit);
     }
 
-    fn result_failure(
-        &self,
-        error: Option<RawJson<'_>>,
-        reported_at: Option<ShortStr<'_>>,
-    ) -> Failure {
-        let error = error.unwrap_or_default();
+    fn result_failure(&self, line: RawJson<'_>) -> Failure {
+        let error = line.member("error");
         let reported = error.member("message").as_text().map(|text| text.text().into_owned());
         let message = reported.or_else(|| self.error.clone()).unwrap_or_default();
         if message.is_empty() {
@@ -190,7 +184,7 @@ impl GeminiParser {
             Some(text) => parse_api_error(text),
             None => (0, message.clone()),
         };
-        let reported_at = reported_at.and_then(|at| at.parse().ok());
+        let reported_at = line.member("timestamp").text().parse().ok();
         let mut failure = api::classify_failure_at(status, &text, reported_at);
         failure.kind = match (&*error.member("type").text(), failure.kind) {
             ("FatalAuthenticationError", _) => FailureKind::Credentials,
@@ -213,22 +207,13 @@ const REMEDY: &str = "check GEMINI_API_KEY, or run `gemini` once and log in";
 
 /// Returns status and message. The error may be the API's JSON, followed by text.
 fn parse_api_error(message: &str) -> (u64, String) {
-    #[derive(Deserialize)]
-    struct ApiErrorBody {
-        error: ApiErrorDetail,
-    }
-    #[derive(Deserialize)]
-    struct ApiErrorDetail {
-        #[serde(default)]
-        code: Count,
-        message: String,
-    }
-    if message.starts_with('{') {
-        let mut values = serde_json::Deserializer::from_str(message).into_iter();
-        if let Some(Ok(ApiErrorBody { error })) = values.next() {
-            let status = error.code.0;
-            return (status, format!("API error {status}: {}", error.message));
-        }
+    let mut values = serde_json::Deserializer::from_str(message).into_iter::<RawJson<'_>>();
+    if message.starts_with('{')
+        && let Some(Ok(body)) = values.next()
+        && let Some(text) = body.member("error").member("message").as_text()
+    {
+        let status = body.member("error").member("code").as_count();
+        return (status, format!("API error {status}: {}", text.text()));
     }
     // The bracket that closes `[API Error: `.
     let text = message.replacen("]\n", "\n", 1);
@@ -276,28 +261,6 @@ fn explain_failure(output: &LastOutput<'_>) -> Option<Failure> {
     };
     let resets_at = api::classify_failure(0, &message).resets_at;
     Some(Failure { kind, message, resets_at })
-}
-
-#[derive(Deserialize)]
-struct GeminiLine<'a> {
-    #[serde(borrow, rename = "type")]
-    kind: ShortStr<'a>,
-    timestamp: Option<ShortStr<'a>>,
-    #[serde(rename = "session_id")]
-    session: Option<ShortStr<'a>>,
-    model: Option<ShortStr<'a>>,
-    role: Option<ShortStr<'a>>,
-    content: Option<RawText<'a>>,
-    delta: Option<bool>,
-    tool_id: Option<ShortStr<'a>>,
-    tool_name: Option<ShortStr<'a>>,
-    parameters: Option<RawJson<'a>>,
-    status: Option<ShortStr<'a>>,
-    output: Option<RawJson<'a>>,
-    error: Option<RawJson<'a>>,
-    severity: Option<ShortStr<'a>>,
-    message: Option<RawText<'a>>,
-    stats: Option<RawJson<'a>>,
 }
 
 fn usage(stats: RawJson<'_>) -> Usage {

@@ -47,6 +47,10 @@ impl<'a> RawJson<'a> {
         self.0 == b"null"
     }
 
+    pub fn non_null(self) -> Option<Self> {
+        (!self.is_null()).then_some(self)
+    }
+
     pub fn is_true(self) -> bool {
         self.0 == b"true"
     }
@@ -64,7 +68,7 @@ impl<'a> RawJson<'a> {
         Some(RawText::from_quoted(inside))
     }
 
-    /// The number, or 0 for anything else.
+    /// The number, or 0 for anything else. JavaScript may write `12` or `12.0`.
     pub fn as_count(self) -> u64 {
         // Always fits into a `u64`.
         if self.0.len() <= 19 && self.0.iter().all(u8::is_ascii_digit) {
@@ -78,6 +82,17 @@ impl<'a> RawJson<'a> {
     /// Like [`RawJson::as_count`]; saturates.
     pub fn as_u32(self) -> u32 {
         u32::try_from(self.as_count()).unwrap_or(u32::MAX)
+    }
+
+    pub fn as_f64(self) -> Option<f64> {
+        serde_json::from_slice(self.0).ok()
+    }
+
+    /// The elements of an array.
+    pub fn elements(self) -> Option<Vec<RawJson<'a>>> {
+        let mut elements = Vec::new();
+        self.for_each_element(|element| elements.push(element))?;
+        Some(elements)
     }
 
     /// The member of an object, or `null`.
@@ -283,35 +298,6 @@ fn find_closing_quote(bytes: &[u8], from: usize) -> Option<usize> {
     }
 }
 
-/// A count. JavaScript may write `12`, `12.0` or `null`; anything else is 0, so that a wrong figure
-/// does not cost the line.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Count(pub(crate) u64);
-
-impl<'de> Deserialize<'de> for Count {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        RawJson::deserialize(deserializer).map(|raw| Count(raw.as_count()))
-    }
-}
-
-/// A short string. Borrowed if it has no escapes, which an `Option<Cow>` never is.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(transparent)]
-pub struct ShortStr<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
-
-impl std::ops::Deref for ShortStr<'_> {
-    type Target = str;
-
-    fn deref(&self) -> &str {
-        &self.0
-    }
-}
-
-/// Parses a value; the default if it is missing or malformed.
-pub fn lenient<'a, T: Deserialize<'a> + Default>(raw: Option<RawJson<'a>>) -> T {
-    raw.and_then(|raw| serde_json::from_slice(raw.bytes()).ok()).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -332,7 +318,6 @@ mod tests {
             ("18446744073709551615", u64::MAX),
             ("99999999999999999999", u64::MAX),
         ] {
-            assert_eq!(serde_json::from_str::<Count>(json).unwrap(), Count(count), "{json}");
             assert_eq!(RawJson(json.as_bytes()).as_count(), count, "{json}");
         }
     }

@@ -10,7 +10,6 @@ mod outcome;
 use std::borrow::Cow;
 
 use jiff::{Timestamp, Zoned};
-use serde::Deserialize;
 
 use self::account::UsageTotals;
 use self::lines::{ContentBlock, LineHeader};
@@ -20,7 +19,7 @@ use super::structured::{LineOutcome, LineParser};
 use super::todo::TodoChange;
 use super::tools::{RecentMap, ToolEnd, ToolTracker, summary, tool_output};
 use super::{Emit, SUMMARY_CHARS, emit_notice, failure, reset, with_credentials_hint};
-use crate::json::{RawJson, RawText, ShortStr, lenient};
+use crate::json::{RawJson, RawText};
 use ralph_events::event::{Event, FailureKind};
 use ralph_events::text::format_duration;
 
@@ -179,12 +178,10 @@ impl StreamJsonParser {
         for block in &message.blocks {
             match block.kind.bytes() {
                 kind if kind.ends_with(b"tool_result") => {
+                    let is_denial = |prefix: &str| tool_output(block.content).1.starts_with(prefix);
                     let denied = block.is_error
                         && (is_denied_tool(line.tool_result_meta, block)
-                            || self
-                                .dialect
-                                .denial
-                                .is_some_and(|prefix| starts_with(block.content, prefix)));
+                            || self.dialect.denial.is_some_and(is_denial));
                     self.tool_ended(block, denied, subagent, emit);
                 }
                 b"text" => {
@@ -234,8 +231,8 @@ impl StreamJsonParser {
             "init" => self.init(line, emit),
             "api_retry" => return api_retry(line, emit),
             "background_tasks_changed" => {
-                let mut running = 0;
-                let _ = line.member("tasks").for_each_element(|_| running += 1);
+                let tasks = line.member("tasks").elements().unwrap_or_default();
+                let running = u32::try_from(tasks.len()).unwrap_or(u32::MAX);
                 emit(Event::BackgroundTasks { running });
             }
             "permission_denied" => {
@@ -305,8 +302,7 @@ impl StreamJsonParser {
             self.resets_at = resets_at;
         }
         let limit = info.member("rateLimitType").text_or("rate").replace('_', "-");
-        let utilization: Option<f64> = lenient(Some(info.member("utilization")));
-        let mut text = match (status, utilization) {
+        let mut text = match (status, info.member("utilization").as_f64()) {
             ("rejected", _) => format!("{limit} limit used up"),
             (_, Some(share)) => format!("{limit} limit {:.0}% used", share * 100.0),
             (status, None) => format!("{limit} limit: {status}"),
@@ -402,23 +398,10 @@ fn api_retry(line: RawJson<'_>, emit: &mut Emit<'_>) -> LineOutcome {
     LineOutcome::Result
 }
 
-fn starts_with(content: Option<RawJson<'_>>, prefix: &str) -> bool {
-    tool_output(content).1.starts_with(prefix)
-}
-
-fn is_denied_tool(meta: Option<RawJson<'_>>, block: &ContentBlock<'_>) -> bool {
-    #[derive(Deserialize)]
-    struct ToolResultMeta<'a> {
-        #[serde(borrow)]
-        id: Option<RawText<'a>>,
-        non_execution_kind: Option<ShortStr<'a>>,
-        permission_decision: Option<RawJson<'a>>,
-    }
-    let metas: Vec<ToolResultMeta<'_>> = lenient(meta);
-    metas.iter().any(|meta| {
-        let decision = meta.permission_decision.unwrap_or_default().member("decision");
-        meta.id == Some(block.id)
-            && (meta.non_execution_kind.as_deref() == Some("permission-rule")
-                || decision.text() == "reject")
+fn is_denied_tool(meta: RawJson<'_>, block: &ContentBlock<'_>) -> bool {
+    meta.elements().iter().flatten().any(|meta| {
+        meta.member("id").as_text() == Some(block.id)
+            && (meta.member("non_execution_kind").text() == "permission-rule"
+                || meta.member("permission_decision").member("decision").text() == "reject")
     })
 }

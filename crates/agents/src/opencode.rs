@@ -4,7 +4,6 @@
 //! than tool calls. The model is not reported.
 
 use jiff::Timestamp;
-use serde::Deserialize;
 
 use super::structured::{LineOutcome, LineParser, stream_or_text};
 use super::text::LastOutput;
@@ -14,7 +13,7 @@ use super::{
     Adapter, AgentInvocation, AgentRequest, Emit, OutputReader, PromptVia, api, emit_notice,
     emit_text, emit_thinking, failure, has_option, with_credentials_hint,
 };
-use crate::json::{Count, RawJson, RawText, ShortStr, lenient};
+use crate::json::RawJson;
 use crate::profile::{
     AgentExtras, AgentHome, AgentProfile, FileExposure, HomeDir, MODEL_SERVICE_PREFIXES,
     PROVIDER_HOSTS, Recording,
@@ -97,17 +96,18 @@ struct OpencodeParser {
 
 impl LineParser for OpencodeParser {
     fn read(&mut self, bytes: &[u8], emit: &mut Emit<'_>) -> LineOutcome {
-        let Ok(line) = serde_json::from_slice::<OpencodeLine<'_>>(bytes) else {
+        let Ok(line) = serde_json::from_slice::<RawJson<'_>>(bytes) else {
             return LineOutcome::Malformed;
         };
-        let session = line.session.as_deref().unwrap_or_default();
+        let session = line.member("sessionID").text();
         if self.session.is_empty() && !session.is_empty() {
-            session.clone_into(&mut self.session);
-            emit(Event::Session { id: Some(session.into()), model: None });
+            self.session = session.clone().into_owned();
+            emit(Event::Session { id: Some(session.clone()), model: None });
         }
         let subagent = session != self.session;
-        match (&*line.kind, &line.part) {
-            ("step_start", _) => {
+        let part = line.member("part");
+        match &*line.member("type").text() {
+            "step_start" => {
                 self.in_step = true;
                 self.rejected = None;
                 if !subagent && !self.compacting {
@@ -116,23 +116,24 @@ impl LineParser for OpencodeParser {
                 }
                 LineOutcome::Parsed
             }
-            ("text", Some(part)) => {
+            "error" => {
+                let reported_at = line.member("timestamp").as_count();
+                self.error(error_failure(line.member("error"), reported_at), subagent, emit)
+            }
+            _ if part.is_null() => LineOutcome::Unknown,
+            "text" => {
                 self.text(part, subagent, emit);
                 LineOutcome::Parsed
             }
-            ("reasoning", Some(part)) => {
-                emit_thinking(part.text.unwrap_or_default().text(), subagent, emit);
+            "reasoning" => {
+                emit_thinking(part.member("text").text(), subagent, emit);
                 LineOutcome::Parsed
             }
-            ("tool_use", Some(part)) => self.tool(part, subagent, emit),
-            ("step_finish", Some(part)) => {
+            "tool_use" => self.tool(part, subagent, emit),
+            "step_finish" => {
                 // A subagent's step is nested in the main agent's.
                 self.in_step = subagent;
                 self.step(part, subagent, emit)
-            }
-            ("error", _) => {
-                let failure = error_failure(line.error.unwrap_or_default(), line.timestamp.0);
-                self.error(failure, subagent, emit)
             }
             _ => LineOutcome::Unknown,
         }
@@ -152,20 +153,20 @@ impl LineParser for OpencodeParser {
 }
 
 impl OpencodeParser {
-    fn text(&mut self, part: &MessagePart<'_>, subagent: bool, emit: &mut Emit<'_>) {
-        let text = part.text.unwrap_or_default().text();
+    fn text(&mut self, part: RawJson<'_>, subagent: bool, emit: &mut Emit<'_>) {
+        let text = part.member("text").text();
         if text.is_empty() {
             return;
         }
-        if !part.synthetic {
+        // Synthetic text is written by the program, not by the model.
+        if !part.member("synthetic").is_true() {
             return if self.compacting && !subagent {
                 emit_thinking(text, subagent, emit);
             } else {
                 emit_text(text, subagent, emit);
             };
         }
-        let metadata = part.metadata.unwrap_or_default();
-        if metadata.member("compaction_continue").is_true() && !subagent {
+        if part.member("metadata").member("compaction_continue").is_true() && !subagent {
             // The previous step was a summary.
             let reason = "the agent's context was compacted: its last words were a summary";
             emit(Event::Retracted { reason: reason.into() });
@@ -196,41 +197,34 @@ impl OpencodeParser {
         LineOutcome::Result
     }
 
-    fn tool(&mut self, part: &MessagePart<'_>, subagent: bool, emit: &mut Emit<'_>) -> LineOutcome {
-        let state: ToolState<'_> = lenient(part.state);
-        let id = part.call.as_deref().unwrap_or_default();
-        let name = part.tool.as_deref().unwrap_or("tool");
-        let change = state.input.filter(|_| name == "todowrite").and_then(TodoChange::replace);
-        self.tools.start(id, name, summary(name, state.input), change, subagent, emit);
-        let failed = state.status.as_deref() == Some("error");
-        let exit: f64 = lenient(state.metadata.map(|metadata| metadata.member("exit")));
-        let error = state.error.unwrap_or_default().text();
-        if failed && !subagent && error.contains(REJECTED_PHRASE) {
-            self.rejected = Some(name.to_owned());
+    fn tool(&mut self, part: RawJson<'_>, subagent: bool, emit: &mut Emit<'_>) -> LineOutcome {
+        let state = part.member("state");
+        let id = part.member("callID").text();
+        let name = part.member("tool").text_or("tool");
+        let input = state.member("input");
+        let change = input.non_null().filter(|_| name == "todowrite").and_then(TodoChange::replace);
+        self.tools.start(&id, &name, summary(&name, input), change, subagent, emit);
+        let failed = state.member("status").text() == "error";
+        let exit = state.member("metadata").member("exit").as_f64().unwrap_or_default();
+        let error_text = state.member("error").as_text().filter(|_| failed);
+        let error = error_text.unwrap_or_default().text();
+        if !subagent && error.contains(REJECTED_PHRASE) {
+            self.rejected = Some(name.into_owned());
         }
-        let (size, preview) = match state.error.filter(|_| failed) {
+        let (size, preview) = match error_text {
             Some(error) => (error.size(), error.prefix(super::PREVIEW_CHARS)),
-            None => tool_output(state.output),
+            None => tool_output(state.member("output")),
         };
-        self.tools.end(
-            id,
-            ToolEnd {
-                // opencode reports a failed command as a successful call.
-                failed: failed || exit != 0.0,
-                denied: failed && DENIED_PHRASES.iter().any(|phrase| error.contains(phrase)),
-                size,
-                preview,
-            },
-            subagent,
-            emit,
-        );
+        let denied = DENIED_PHRASES.iter().any(|phrase| error.contains(phrase));
+        // opencode reports a failed command as a successful call.
+        let failed = failed || exit != 0.0;
+        self.tools.end(&id, ToolEnd { failed, denied, size, preview }, subagent, emit);
         LineOutcome::Parsed
     }
 
-    fn step(&mut self, part: &MessagePart<'_>, subagent: bool, emit: &mut Emit<'_>) -> LineOutcome {
-        let cost: Option<f64> = lenient(part.cost);
-        let cost = cost.filter(|cost| *cost >= 0.0);
-        self.usage.add(&usage(part.tokens.unwrap_or_default(), cost));
+    fn step(&mut self, part: RawJson<'_>, subagent: bool, emit: &mut Emit<'_>) -> LineOutcome {
+        let cost = part.member("cost").as_f64().filter(|cost| *cost >= 0.0);
+        self.usage.add(&usage(part.member("tokens"), cost));
         emit(Event::Usage(self.usage));
         if subagent {
             return LineOutcome::Parsed;
@@ -239,7 +233,7 @@ impl OpencodeParser {
         if std::mem::take(&mut self.compacting) {
             return LineOutcome::Parsed;
         }
-        let failure = match part.reason.as_deref().unwrap_or("unknown") {
+        let failure = match &*part.member("reason").text_or("unknown") {
             "tool-calls" | "unknown" => match self.rejected.take() {
                 Some(tool) => Some(failure(
                     FailureKind::Other,
@@ -291,45 +285,6 @@ fn explain_failure(output: &LastOutput<'_>) -> Option<Failure> {
         ));
     }
     api::known_failure(message).map(|failure| with_credentials_hint(failure, REMEDY))
-}
-
-#[derive(Deserialize)]
-struct OpencodeLine<'a> {
-    #[serde(borrow, rename = "type")]
-    kind: ShortStr<'a>,
-    #[serde(default)]
-    timestamp: Count,
-    #[serde(rename = "sessionID")]
-    session: Option<ShortStr<'a>>,
-    part: Option<MessagePart<'a>>,
-    error: Option<RawJson<'a>>,
-}
-
-#[derive(Deserialize)]
-struct MessagePart<'a> {
-    #[serde(borrow)]
-    text: Option<RawText<'a>>,
-    /// Written by the program, not by the model.
-    #[serde(default)]
-    synthetic: bool,
-    metadata: Option<RawJson<'a>>,
-    tool: Option<ShortStr<'a>>,
-    #[serde(rename = "callID")]
-    call: Option<ShortStr<'a>>,
-    state: Option<RawJson<'a>>,
-    reason: Option<ShortStr<'a>>,
-    tokens: Option<RawJson<'a>>,
-    cost: Option<RawJson<'a>>,
-}
-
-#[derive(Deserialize, Default)]
-struct ToolState<'a> {
-    #[serde(borrow)]
-    status: Option<ShortStr<'a>>,
-    input: Option<RawJson<'a>>,
-    output: Option<RawJson<'a>>,
-    error: Option<RawText<'a>>,
-    metadata: Option<RawJson<'a>>,
 }
 
 /// The output count excludes reasoning.

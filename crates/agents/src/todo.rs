@@ -1,8 +1,6 @@
 //! The agent's todo list.
 
-use serde::Deserialize;
-
-use crate::json::{RawJson, RawText, ShortStr};
+use crate::json::{RawJson, RawText};
 use crate::tools::json_text;
 use ralph_events::event::{TodoItem, TodoStatus};
 
@@ -17,55 +15,32 @@ pub(super) enum TodoChange {
 }
 
 impl TodoChange {
-    pub(super) fn from_tool_call(tool: &str, input: Option<RawJson<'_>>) -> Option<Self> {
-        #[derive(Deserialize)]
-        struct TodoTask<'a> {
-            #[serde(borrow, rename = "taskId")]
-            id: Option<RawJson<'a>>,
-            subject: Option<RawText<'a>>,
-            status: Option<ShortStr<'a>>,
-        }
-        let input = input?;
+    pub(super) fn from_tool_call(tool: &str, input: RawJson<'_>) -> Option<Self> {
+        let subject = || Some(input.member("subject").as_text()?.text().into_owned());
         match tool {
             "TodoWrite" | "todo_write" => TodoChange::replace(input),
-            "TaskCreate" => {
-                let task: TodoTask<'_> = serde_json::from_slice(input.bytes()).ok()?;
-                Some(TodoChange::Add(task.subject?.text().into_owned()))
-            }
-            "TaskUpdate" => {
-                let task: TodoTask<'_> = serde_json::from_slice(input.bytes()).ok()?;
-                Some(TodoChange::Change {
-                    id: task.id.map(id_text)?,
-                    subject: task.subject.map(|subject| subject.text().into_owned()),
-                    status: task.status.as_deref().map(status),
-                })
-            }
+            "TaskCreate" => subject().map(TodoChange::Add),
+            "TaskUpdate" => Some(TodoChange::Change {
+                id: input.member("taskId").non_null().map(id_text)?,
+                subject: subject(),
+                status: input.member("status").as_text().map(|word| status(&word.text())),
+            }),
             _ => None,
         }
     }
 
     /// Parses `{"todos": [{"content": …, "status": …}]}`.
     pub(super) fn replace(input: RawJson<'_>) -> Option<Self> {
-        #[derive(Deserialize)]
-        struct TodoWrite<'a> {
-            #[serde(borrow)]
-            todos: Vec<TodoInput<'a>>,
+        let mut items = Vec::new();
+        for entry in input.member("todos").elements()? {
+            let content = entry.member("content").non_null().unwrap_or(entry.member("description"));
+            let (text, word) = (content.as_text()?.text(), entry.member("status").text());
+            if word != "cancelled" && items.len() < TodoList::MAX {
+                let status = status(&word).unwrap_or(TodoStatus::Pending);
+                items.push(TodoItem { text: text.into_owned(), status });
+            }
         }
-        #[derive(Deserialize)]
-        struct TodoInput<'a> {
-            #[serde(borrow, alias = "description")]
-            content: RawText<'a>,
-            status: Option<ShortStr<'a>>,
-        }
-        let write: TodoWrite<'_> = serde_json::from_slice(input.bytes()).ok()?;
-        let todos = write.todos.into_iter();
-        let open = todos.filter(|entry| entry.status.as_deref() != Some("cancelled"));
-        let item = |entry: TodoInput<'_>| TodoItem {
-            text: entry.content.text().into_owned(),
-            status: status(entry.status.as_deref().unwrap_or_default())
-                .unwrap_or(TodoStatus::Pending),
-        };
-        Some(TodoChange::Replace(open.take(TodoList::MAX).map(item).collect()))
+        Some(TodoChange::Replace(items))
     }
 }
 

@@ -136,10 +136,10 @@ impl<T> RecentMap<T> {
     }
 }
 
-pub(super) fn tool_output(content: Option<RawJson<'_>>) -> (TextSize, Cow<'_, str>) {
-    let Some(raw) = content.filter(|raw| !raw.is_null()) else {
+pub(super) fn tool_output(raw: RawJson<'_>) -> (TextSize, Cow<'_, str>) {
+    if raw.is_null() {
         return (TextSize::default(), Cow::Borrowed(""));
-    };
+    }
     if let Some(text) = raw.as_text() {
         return (text.size(), text.prefix(PREVIEW_CHARS));
     }
@@ -189,7 +189,7 @@ fn json_size(raw: RawJson<'_>) -> TextSize {
     TextSize { lines: 1, chars: utf8(raw.bytes()).chars().count() as u64 }
 }
 
-pub(super) fn summary(name: &str, input: Option<RawJson<'_>>) -> String {
+pub(super) fn summary(name: &str, input: RawJson<'_>) -> String {
     let wanted: &[&str] = match name {
         "Read" | "Edit" | "MultiEdit" | "Write" | "NotebookEdit" | "read" | "edit" | "write"
         | "view" | "create" | "read_file" | "write_file" | "replace" | "editor" => {
@@ -204,13 +204,11 @@ pub(super) fn summary(name: &str, input: Option<RawJson<'_>>) -> String {
         _ => &[],
     };
     let mut found = None;
-    if let Some(input) = input {
-        let _ = input.for_each_member(|key, value| {
-            if found.is_none() && wanted.iter().any(|wanted| wanted.as_bytes() == key) {
-                found = value.as_text();
-            }
-        });
-    }
+    let _ = input.for_each_member(|key, value| {
+        if found.is_none() && wanted.iter().any(|wanted| wanted.as_bytes() == key) {
+            found = value.as_text();
+        }
+    });
     match found {
         Some(text) => one_line(&text.prefix(SUMMARY_CHARS + 1)),
         None => key_values(input),
@@ -218,23 +216,21 @@ pub(super) fn summary(name: &str, input: Option<RawJson<'_>>) -> String {
 }
 
 /// Formats input as `key=value, key=value`.
-pub(super) fn key_values(input: Option<RawJson<'_>>) -> String {
+pub(super) fn key_values(input: RawJson<'_>) -> String {
     let mut out = String::new();
-    if let Some(input) = input {
-        let _ = input.for_each_member(|key, value| {
-            if out.len() > 4 * SUMMARY_CHARS {
-                return;
-            }
-            if !out.is_empty() {
-                out.push_str(", ");
-            }
-            out.push_str(&utf8(key));
-            out.push('=');
-            match value.as_text() {
-                Some(text) => out.push_str(&text.prefix(SUMMARY_CHARS + 1)),
-                None => out.push_str(&json_text(value)),
-            }
-        });
-    }
+    let _ = input.for_each_member(|key, value| {
+        if out.len() > 4 * SUMMARY_CHARS {
+            return;
+        }
+        if !out.is_empty() {
+            out.push_str(", ");
+        }
+        out.push_str(&utf8(key));
+        out.push('=');
+        match value.as_text() {
+            Some(text) => out.push_str(&text.prefix(SUMMARY_CHARS + 1)),
+            None => out.push_str(&json_text(value)),
+        }
+    });
     one_line(&out)
 }

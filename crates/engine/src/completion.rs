@@ -77,18 +77,9 @@ impl CompletionRule {
 
     /// Whether the prompt contains the signal. Unknown for patterns, so true.
     pub fn is_requested_by(&self, prompt: &str) -> bool {
-        let (mut scanner, expected, folds) = match self {
-            CompletionRule::Response(text) => (TagScanner::new("response"), normalize(text), true),
-            CompletionRule::Promise(text) => {
-                (TagScanner::exact("promise"), text.trim().to_owned(), false)
-            }
-            CompletionRule::Pattern(_) | CompletionRule::Never => return true,
-        };
+        let Some(signal) = TagSignal::new(self) else { return true };
         let mut found = false;
-        scanner.push(prompt, false, |content| {
-            let content = if folds { normalize(content) } else { content.trim().to_owned() };
-            found |= content == expected;
-        });
+        signal.scanner().push(prompt, false, |content| found |= signal.matches(content));
         found
     }
 }
@@ -102,7 +93,7 @@ pub struct CompletionResult {
     pub pattern_too_slow: bool,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct CompletionDetector {
     matcher: SignalMatcher,
     verdict: CompletionResult,
@@ -117,47 +108,71 @@ pub struct CompletionDetector {
     messages: bool,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 enum SignalMatcher {
-    Response { expected: String, scanner: TagScanner },
-    Promise { expected: String, scanner: TagScanner },
-    Pattern { regex: Regex, echoed: PromptPattern, recent: String, is_cut: bool },
+    Tag {
+        signal: TagSignal,
+        scanner: TagScanner,
+    },
+    Pattern {
+        regex: Regex,
+        echoed: PromptPattern,
+        recent: String,
+        is_cut: bool,
+    },
+    #[default]
     Nothing,
+}
+
+/// A signal in a tag.
+#[derive(Debug, Clone)]
+struct TagSignal {
+    tag: &'static str,
+    expected: String,
+    /// Case matters, and any tag can match. Otherwise the first one decides.
+    exact: bool,
+}
+
+impl TagSignal {
+    fn new(rule: &CompletionRule) -> Option<TagSignal> {
+        let (tag, text, exact) = match rule {
+            CompletionRule::Response(text) => ("response", text, false),
+            CompletionRule::Promise(text) => ("promise", text, true),
+            CompletionRule::Pattern(_) | CompletionRule::Never => return None,
+        };
+        Some(TagSignal { tag, expected: normalize(text, exact), exact })
+    }
+
+    fn scanner(&self) -> TagScanner {
+        TagScanner::new(self.tag, self.exact)
+    }
+
+    fn matches(&self, content: &str) -> bool {
+        normalize(content, self.exact) == self.expected
+    }
+}
+
+fn normalize(text: &str, exact: bool) -> String {
+    if exact { text.trim().to_owned() } else { text.trim().to_lowercase() }
 }
 
 const PATTERN_WINDOW: usize = 256 * 1024;
 /// Text that must follow a match before it counts, because `$` would match too early.
 const PATTERN_MARGIN: usize = PATTERN_WINDOW / 2;
+
 impl CompletionDetector {
     pub fn new(rule: &CompletionRule) -> Self {
-        let watch = match rule {
-            CompletionRule::Response(text) => SignalMatcher::Response {
-                expected: normalize(text),
-                scanner: TagScanner::new("response"),
-            },
-            CompletionRule::Promise(text) => SignalMatcher::Promise {
-                expected: text.trim().to_owned(),
-                scanner: TagScanner::exact("promise"),
-            },
-            CompletionRule::Pattern(regex) => SignalMatcher::Pattern {
+        let matcher = match (rule, TagSignal::new(rule)) {
+            (_, Some(signal)) => SignalMatcher::Tag { scanner: signal.scanner(), signal },
+            (CompletionRule::Pattern(regex), None) => SignalMatcher::Pattern {
                 regex: regex.clone(),
                 echoed: PromptPattern::default(),
                 recent: String::new(),
                 is_cut: false,
             },
-            CompletionRule::Never => SignalMatcher::Nothing,
+            _ => SignalMatcher::Nothing,
         };
-        let verdict = CompletionResult::default();
-        CompletionDetector {
-            matcher: watch,
-            verdict,
-            cleaner: ControlCharFilter::default(),
-            echo: None,
-            prompt_was_echoed: false,
-            ignored_signal: false,
-            has_output: false,
-            messages: false,
-        }
+        CompletionDetector { matcher, ..CompletionDetector::default() }
     }
 
     /// For agents with messages: a tag never spans two of them.
@@ -172,8 +187,7 @@ impl CompletionDetector {
     pub fn with_prompt_echo(mut self, prompt: &str) -> Self {
         let prompt = &strip_control_chars(prompt);
         let quoted = match &mut self.matcher {
-            SignalMatcher::Response { .. } => PromptTags::new(prompt, "response"),
-            SignalMatcher::Promise { .. } => PromptTags::new(prompt, "promise"),
+            SignalMatcher::Tag { signal, .. } => PromptTags::new(prompt, signal.tag),
             SignalMatcher::Pattern { regex, echoed, .. } => {
                 *echoed = PromptPattern::new(prompt, regex);
                 None
@@ -202,8 +216,7 @@ impl CompletionDetector {
     /// Discards the text so far: it was not the agent's.
     pub fn retract(&mut self) {
         match &mut self.matcher {
-            SignalMatcher::Response { scanner, .. } => *scanner = TagScanner::new("response"),
-            SignalMatcher::Promise { scanner, .. } => *scanner = TagScanner::exact("promise"),
+            SignalMatcher::Tag { scanner, .. } => scanner.reset(),
             SignalMatcher::Pattern { recent, is_cut, .. } => {
                 recent.clear();
                 *is_cut = false;
@@ -248,32 +261,20 @@ impl CompletionDetector {
         if self.verdict.complete {
             return;
         }
-        if self.messages
-            && !joined
-            && let SignalMatcher::Response { scanner, .. } | SignalMatcher::Promise { scanner, .. } =
-                &mut self.matcher
-        {
-            scanner.reset();
-        }
         let verdict = &mut self.verdict;
         match &mut self.matcher {
             SignalMatcher::Nothing => {}
-            // The first tag decides.
-            SignalMatcher::Response { .. } if verdict.signal.is_some() => {}
-            SignalMatcher::Response { expected, scanner } => {
+            SignalMatcher::Tag { signal, scanner } => {
+                if self.messages && !joined {
+                    scanner.reset();
+                }
                 scanner.push(text, joined, |content| {
-                    if verdict.signal.is_none() {
-                        verdict.complete = normalize(content) == *expected;
+                    if !verdict.complete && (signal.exact || verdict.signal.is_none()) {
+                        verdict.complete = signal.matches(content);
                         verdict.signal = Some(content.trim().to_owned());
                     }
-                })
+                });
             }
-            SignalMatcher::Promise { expected, scanner } => scanner.push(text, joined, |content| {
-                if !verdict.complete {
-                    verdict.complete = content.trim() == expected;
-                    verdict.signal = Some(content.trim().to_owned());
-                }
-            }),
             SignalMatcher::Pattern { regex, echoed, recent, is_cut } => {
                 if !joined && !recent.is_empty() {
                     recent.push('\n');
@@ -330,13 +331,9 @@ fn record_match(
     }
 }
 
-fn normalize(text: &str) -> String {
-    text.trim().to_lowercase()
-}
-
 pub fn first_response(text: &str) -> Option<String> {
     let mut found = None;
-    TagScanner::new("response").push(text, true, |content| {
+    TagScanner::new("response", false).push(text, true, |content| {
         found.get_or_insert_with(|| content.to_owned());
     });
     found

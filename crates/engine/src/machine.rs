@@ -23,8 +23,7 @@ use super::stall::StallWatch;
 use iteration::Iteration;
 use job::{AgentRun, Job, JobEnd};
 use ralph_events::event::{Class, Event, Feedback, Outcome, Stamp, WaitReason};
-use ralph_events::run_state::{OpenIteration, Pending, RateLimits, RunState, Totals};
-use ralph_events::spending::Spending;
+use ralph_events::run_state::{Pending, RateLimits, RunState, Totals};
 use state::{Continuation, PromptFeedback, Retries, RunClock, RunTotals, Steering, StopMode};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -111,7 +110,9 @@ impl LoopMachine {
                 Pending::Nothing
             }
             // The work so far is checked, as if the agent had just met its limit.
-            (Pending::Nothing, Some(open)) if is_budget_exhausted(&rules, &spending, open) => {
+            (Pending::Nothing, Some(open))
+                if rules.is_iteration_budget_exceeded(&spending, open.worked_ms) =>
+            {
                 Pending::Unchecked(Box::new(AgentReport::of(Class::Limited)))
             }
             (pending, _) => pending,
@@ -357,14 +358,6 @@ impl LoopMachine {
         self.emit(step, event);
         self.retry(step);
     }
-}
-
-/// Whether an iteration that was cut off had used up its budget.
-fn is_budget_exhausted(rules: &Rules, spending: &Spending, open: OpenIteration) -> bool {
-    rules
-        .iteration_budget
-        .exceeded(&spending.iteration_budget_usage(), &spending.iteration(), open.worked_ms)
-        .is_some()
 }
 
 #[cfg(test)]

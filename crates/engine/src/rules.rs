@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::stall::StallRule;
 use ralph_events::event::Usage;
+use ralph_events::spending::Spending;
 use ralph_events::text;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -46,6 +47,11 @@ pub struct Rules {
 impl Rules {
     pub const MAX_REFUSALS: usize = 50;
     pub const CHECK_DONE_MS: u64 = 1_000;
+
+    pub fn is_iteration_budget_exceeded(&self, spending: &Spending, worked_ms: u64) -> bool {
+        let (used, reported) = (spending.iteration_budget_usage(), spending.iteration());
+        self.iteration_budget.exceeded(&used, &reported, worked_ms).is_some()
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -42,15 +42,12 @@ pub enum StallDecision {
 /// Shorter iterations are not checked just for a warning: agents do nothing in that time, and the check takes time.
 const MIN_CHECK_MS: u64 = 1_000;
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct StallWatch {
     rule: StallRule,
-    /// The last fingerprint.
-    seen: Option<u64>,
-    unchanged: u32,
+    seen: StallSeen,
     /// The last guardrail failure, normalized.
     failure: Option<String>,
-    failures: u32,
     /// No iteration since the last check.
     is_idle: bool,
     /// An iteration has ended, and was not cut off, since the last check.
@@ -60,16 +57,7 @@ pub struct StallWatch {
 
 impl StallWatch {
     pub fn new(rule: StallRule) -> StallWatch {
-        StallWatch {
-            rule,
-            seen: None,
-            unchanged: 0,
-            failure: None,
-            failures: 0,
-            is_idle: false,
-            is_counting: true,
-            last_took_ms: 0,
-        }
+        StallWatch { rule, is_counting: true, ..StallWatch::default() }
     }
 
     /// `counts` if an iteration has ended since the last check.
@@ -79,23 +67,18 @@ impl StallWatch {
         feedback: &[Feedback],
         counts: bool,
     ) -> StallWatch {
+        let has_failed = seen.same_failures > 0 && !feedback.is_empty();
         StallWatch {
-            seen: seen.fingerprint,
-            unchanged: seen.unchanged,
-            failures: seen.same_failures,
-            failure: (seen.same_failures > 0 && !feedback.is_empty())
-                .then(|| normalize_failure(feedback)),
+            rule,
+            seen,
+            failure: has_failed.then(|| normalize_failure(feedback)),
             is_counting: counts,
-            ..StallWatch::new(rule)
+            ..StallWatch::default()
         }
     }
 
     pub fn snapshot(&self) -> StallSeen {
-        StallSeen {
-            fingerprint: self.seen,
-            unchanged: self.unchanged,
-            same_failures: self.failures,
-        }
+        self.seen
     }
 
     pub fn needs_check(&self) -> bool {
@@ -114,8 +97,9 @@ impl StallWatch {
 
     pub fn record_guardrails(&mut self, failed: &[Feedback]) {
         let failure = (!failed.is_empty()).then(|| normalize_failure(failed));
-        self.failures = match (&failure, &self.failure) {
-            (Some(now), Some(before)) if now == before => self.failures.saturating_add(1),
+        let same_failures = &mut self.seen.same_failures;
+        *same_failures = match (&failure, &self.failure) {
+            (Some(now), Some(before)) if now == before => same_failures.saturating_add(1),
             (Some(_), _) => 1,
             (None, _) => 0,
         };
@@ -125,26 +109,25 @@ impl StallWatch {
     /// Without a fingerprint, only repeated failures count.
     pub fn record_fingerprint(&mut self, fingerprint: Option<u64>) -> StallDecision {
         self.is_idle = true;
-        let first = self.seen.is_none();
-        let before = self.seen;
-        self.seen = fingerprint.or(before);
+        let before = self.seen.fingerprint;
+        self.seen.fingerprint = fingerprint.or(before);
         let (reason, count) = match fingerprint {
-            None => (StallReason::SameFailure, self.failures),
-            Some(_) if first => return StallDecision::Continue,
+            None => (StallReason::SameFailure, self.seen.same_failures),
+            Some(_) if before.is_none() => return StallDecision::Continue,
             now if now == before && !self.is_counting => {
                 // The stop still applies; the warning was given already.
-                return match self.decide(StallReason::Unchanged, self.unchanged) {
+                return match self.decide(StallReason::Unchanged, self.seen.unchanged) {
                     stop @ StallDecision::Stop { .. } => stop,
                     _ => StallDecision::Continue,
                 };
             }
             now if now == before => {
-                self.unchanged = self.unchanged.saturating_add(1);
-                (StallReason::Unchanged, self.unchanged)
+                self.seen.unchanged = self.seen.unchanged.saturating_add(1);
+                (StallReason::Unchanged, self.seen.unchanged)
             }
             Some(_) => {
-                self.unchanged = 0;
-                self.failures = self.failures.min(1);
+                self.seen.unchanged = 0;
+                self.seen.same_failures = self.seen.same_failures.min(1);
                 return StallDecision::Continue;
             }
         };

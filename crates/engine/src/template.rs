@@ -1,43 +1,22 @@
 //! Prompt templates with `$NAME` and `${NAME}`, by the rules of `envsubst`: names do not start with a digit, other
 //! dollar signs stay, values are not expanded again.
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum TemplatePart<'t> {
-    Text(&'t str),
-    Variable { name: &'t str, raw: &'t str },
-}
-
 /// Variables without a value become empty. `value` is called once per place, in order.
 pub fn substitute<'v>(template: &str, mut value: impl FnMut(&str) -> Option<&'v str>) -> String {
-    let mut out = String::with_capacity(template.len());
-    for piece in parts(template) {
-        match piece {
-            TemplatePart::Text(text) => out.push_str(text),
-            TemplatePart::Variable { name, .. } => out.push_str(value(name).unwrap_or_default()),
-        }
-    }
-    out
+    parts(template).map(|(raw, name)| name.map_or(raw, |name| value(name).unwrap_or(""))).collect()
 }
 
 /// Replaces only variables that have a value.
 pub fn substitute_known<'v>(template: &str, value: impl Fn(&str) -> Option<&'v str>) -> String {
-    let mut out = String::with_capacity(template.len());
-    for piece in parts(template) {
-        match piece {
-            TemplatePart::Text(text) => out.push_str(text),
-            TemplatePart::Variable { name, raw } => out.push_str(value(name).unwrap_or(raw)),
-        }
-    }
-    out
+    parts(template).map(|(raw, name)| name.and_then(&value).unwrap_or(raw)).collect()
 }
 
 pub fn mentions(template: &str, name: &str) -> bool {
-    let wanted = name;
-    parts(template)
-        .any(|piece| matches!(piece, TemplatePart::Variable { name, .. } if name == wanted))
+    parts(template).any(|(_, found)| found == Some(name))
 }
 
-fn parts(template: &str) -> impl Iterator<Item = TemplatePart<'_>> {
+/// The pieces of a template, and the names of those that are variables.
+fn parts(template: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
     let mut rest = template;
     std::iter::from_fn(move || {
         if rest.is_empty() {
@@ -46,13 +25,13 @@ fn parts(template: &str) -> impl Iterator<Item = TemplatePart<'_>> {
         if let Some((name, after)) = variable(rest) {
             let raw = &rest[..rest.len() - after.len()];
             rest = after;
-            return Some(TemplatePart::Variable { name, raw });
+            return Some((raw, Some(name)));
         }
         // Text: no dollar sign, or one without a name.
         let next = rest.as_bytes().get(1..).and_then(|tail| memchr::memchr(b'$', tail));
         let (text, after) = rest.split_at(next.map_or(rest.len(), |at| at + 1));
         rest = after;
-        Some(TemplatePart::Text(text))
+        Some((text, None))
     })
 }
 

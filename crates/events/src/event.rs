@@ -27,9 +27,10 @@ pub enum Stream {
 }
 
 /// Why an agent process was started.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Purpose {
+    #[default]
     Work,
     /// A one-line commit message for an SCM commit.
     CommitMessage,
@@ -94,9 +95,7 @@ impl Usage {
             *own = own.saturating_add(more);
         }
     }
-}
 
-impl Usage {
     /// The part of `other` that exceeds this, for each count.
     pub fn shortfall(&self, other: &Usage) -> Usage {
         let more = |own: Option<f64>, told: Option<f64>| match (own, told) {
@@ -206,7 +205,7 @@ pub enum EndCause {
 }
 
 /// The result of one attempt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Class {
     Answered,
@@ -221,6 +220,7 @@ pub enum Class {
     Limited,
     TimedOut,
     Interrupted,
+    #[default]
     NotStarted,
 }
 

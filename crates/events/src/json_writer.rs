@@ -31,19 +31,19 @@ fn escaped(json: String) -> String {
 
 /// Escapes invisible characters; JSON has them only in strings.
 pub fn escape(json: &str) -> Cow<'_, str> {
-    let Some(mut at) = next(json) else { return Cow::Borrowed(json) };
+    if !json.contains(is_invisible) {
+        return Cow::Borrowed(json);
+    }
     let mut out = String::with_capacity(json.len() + 64);
-    let mut rest = json;
-    loop {
-        out.push_str(&rest[..at]);
-        rest = &rest[at..];
-        let Some(c) = rest.chars().next() else { break };
+    for c in json.chars() {
+        if !is_invisible(c) {
+            out.push(c);
+            continue;
+        }
         for unit in c.encode_utf16(&mut [0; 2]) {
             // Writing to a `String` cannot fail.
             let _ = write!(out, "\\u{unit:04x}");
         }
-        rest = &rest[c.len_utf8()..];
-        at = next(rest).unwrap_or(rest.len());
     }
     Cow::Owned(out)
 }
@@ -62,24 +62,7 @@ pub fn escape_from(bytes: &mut Vec<u8>, start: usize) {
     }
 }
 
-fn next(json: &str) -> Option<usize> {
-    let mut from = 0;
-    while let Some(found) = json.as_bytes()[from..].iter().position(|byte| is_lead(*byte)) {
-        from += found;
-        let c = json[from..].chars().next()?;
-        if is_invisible(c) {
-            return Some(from);
-        }
-        from += c.len_utf8();
-    }
-    None
-}
-
-/// First bytes of the characters in [`is_invisible`]. Every JSON writer escapes those below a space.
-fn is_lead(byte: u8) -> bool {
-    matches!(byte, 0x7f | 0xc2 | 0xd8 | 0xe1 | 0xe2 | 0xef | 0xf3)
-}
-
+/// Every JSON writer escapes the characters below a space.
 fn is_invisible(c: char) -> bool {
     matches!(c,
         '\u{7f}'..='\u{9f}' | '\u{ad}' | '\u{61c}' | '\u{180e}'

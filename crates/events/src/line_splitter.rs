@@ -100,20 +100,10 @@ fn trim_cr(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
 }
 
-/// Where to cut without splitting a character. Invalid UTF-8 is cut anywhere.
+/// Where to cut without splitting a character.
 fn char_boundary(bytes: &[u8]) -> usize {
-    for back in 1..=3.min(bytes.len()) {
-        let at = bytes.len() - back;
-        let needs = match bytes[at] {
-            0b1100_0000..=0b1101_1111 => 2,
-            0b1110_0000..=0b1110_1111 => 3,
-            0b1111_0000..=0b1111_0111 => 4,
-            0b1000_0000..=0b1011_1111 => continue,
-            _ => break,
-        };
-        return if needs > back && at > 0 { at } else { bytes.len() };
-    }
-    bytes.len()
+    // The incomplete character at the end, at most three bytes.
+    bytes.len() - bytes.utf8_chunks().last().map_or(0, |chunk| chunk.invalid().len())
 }
 
 #[cfg(test)]

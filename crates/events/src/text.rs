@@ -4,23 +4,11 @@ use std::borrow::Cow;
 
 /// The first `max` characters of `text`, never splitting one.
 pub fn prefix(text: &str, max: usize) -> &str {
-    let mut left = max;
-    let mut start = 0;
-    // Counted in blocks, which the compiler vectorizes.
-    for block in text.as_bytes().chunks(64) {
-        let begun = block.iter().filter(|byte| **byte & 0b1100_0000 != 0b1000_0000).count();
-        if begun > left {
-            break;
-        }
-        left -= begun;
-        start += block.len();
+    let mut rest = text.chars();
+    if let Some(last) = max.checked_sub(1) {
+        rest.nth(last);
     }
-    // The block may start inside a character that is already counted.
-    let start = text.ceil_char_boundary(start);
-    match text[start..].char_indices().nth(left) {
-        Some((end, _)) => &text[..start + end],
-        None => text,
-    }
+    &text[..text.len() - rest.as_str().len()]
 }
 
 /// The last `max` characters of `text`, never splitting one.

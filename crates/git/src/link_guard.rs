@@ -23,7 +23,8 @@ use rustix::io::Errno;
 use ralph_process as process;
 use ralph_store::dir_handle;
 use ralph_store::home;
-use ralph_store::project_record::{GitBaseline, GitDirs, ProjectHome};
+use ralph_store::project::Project;
+use ralph_store::project_record::{GitBaseline, GitDirs};
 
 use messages::{LinkError, describe, display_path, replaced_error, warning};
 pub use messages::{hint, queue_warnings, take_warnings};
@@ -42,7 +43,7 @@ struct QuarantinedLink {
 pub struct LinkGuard {
     known: RunBaseline,
     /// `None` if the baseline could not be recorded.
-    record: Option<ProjectHome>,
+    record: Option<Project>,
 }
 
 impl LinkGuard {
@@ -60,9 +61,9 @@ impl LinkGuard {
         }
         let git = baseline(&root)?;
         let me = std::process::id();
-        let record = home.map(|home| ProjectHome::new(home, &root));
+        let record = home.map(|home| Project::new(&root, home));
         let recorded = record.as_ref().map_or(Ok(()), |record| {
-            let updated = record.update(|record| {
+            let updated = record.update_record(|record| {
                 let mut open_runs = record.git.take().unwrap_or_default().open_runs;
                 open_runs.retain(|pid| *pid != me && !process::has_exited(*pid));
                 open_runs.push(me);
@@ -77,7 +78,7 @@ impl LinkGuard {
             ));
         }
         let record = record.filter(|_| recorded.is_ok());
-        let file = record.as_ref().map(ProjectHome::file);
+        let file = record.as_ref().map(Project::record_file);
         Ok((LinkGuard { known: RunBaseline { root, git, record: file }, record }, warnings))
     }
 
@@ -102,7 +103,7 @@ impl LinkGuard {
         let warnings = self.check()?;
         if let Some(record) = self.record {
             let me = std::process::id();
-            record.update(|record| {
+            record.update_record(|record| {
                 if let Some(git) = &mut record.git {
                     git.open_runs.retain(|pid| *pid != me);
                 }

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use crate::config::loop_file;
 use crate::config::{self, Settings};
-use crate::workers::store::{Worker, Workers};
+use crate::workers::registry::Workers;
+use crate::workers::store::Worker;
 use ralph_events::env_names::RUN_ID;
 use ralph_events::error::Error;
 use ralph_git as git;
@@ -14,7 +15,7 @@ use ralph_sandbox as sandbox;
 use ralph_store::home;
 use ralph_store::migration::{self, ProjectChange};
 use ralph_store::project::Project;
-use ralph_store::project_record::{self, ProjectHome};
+use ralph_store::project_record;
 use ralph_store::relocation::DirIdentity;
 
 use super::cli::CliCommand;
@@ -79,14 +80,14 @@ pub(super) fn declare_project(root: &Path) -> Result<Project, Error> {
     super::recover::warn_restored(&project.restore_run_access());
     // An agent uses ralph in its own run, and the files are its project's.
     if std::env::var_os(RUN_ID).is_none() {
-        report_change(&project, migration::find_runs(&project, &home)?);
+        report_change(&project, migration::find_runs(&project)?);
     }
     trust::declare_agent_writable(root);
     git::repository_dirs(root).iter().for_each(|dir| trust::declare_agent_writable(dir));
     Ok(project)
 }
 
-fn report_change(project: &Project, change: Option<ProjectChange>) {
+pub(super) fn report_change(project: &Project, change: Option<ProjectChange>) {
     let Some(change) = change else { return };
     let runs = project.runs_dir();
     super::cli::warn(&match change {
@@ -99,8 +100,8 @@ fn report_change(project: &Project, change: Option<ProjectChange>) {
         ),
         ProjectChange::Migrated { runs: count } => {
             let what = if count == 1 { "run".to_owned() } else { format!("{count} runs") };
-            let runs = runs.display();
-            format!("moved the {what} of this project to {runs}; .ralph/runs links there")
+            let (root, runs) = (project.root().display(), runs.display());
+            format!("moved the {what} of {root} to {runs}; .ralph/runs links there")
         }
     });
 }
@@ -131,12 +132,11 @@ pub(super) fn declare_agent_writable(settings: &Settings, project: &Project) {
 
 /// Records where agents of this project can write. Returns a warning on failure.
 pub(super) fn record_project(project: &Project, writable: &[PathBuf]) -> Option<String> {
-    let home = home::ralph_home(|name| std::env::var_os(name))?;
     let root = project.root();
     let outside = git::repository_dirs(root).into_iter().chain(writable.iter().cloned());
     let outside: Vec<PathBuf> = outside.filter(|dir| !dir.starts_with(root)).collect();
     outside.iter().for_each(|dir| trust::declare_agent_writable(dir));
-    let updated = ProjectHome::new(&home, root).update(|record| {
+    let updated = project.update_record(|record| {
         record.identity = DirIdentity::read_at(root);
         record.agent_writable.extend(outside);
         record.agent_writable.sort();

@@ -155,12 +155,16 @@ impl WorkerState {
         let left = self.max_iterations.saturating_sub(used_up);
         Some(self.average_ms()?.saturating_mul(u64::from(left)))
     }
-}
 
-impl WorkerState {
     /// Started by `ralph spawn`.
     pub fn is_spawned(&self) -> bool {
         matches!(self.command.as_str(), "" | "spawn")
+    }
+
+    /// The end is known. After an interruption the run counts as paused.
+    pub fn has_end(&self) -> bool {
+        let interrupted = self.status == WorkerStatus::Paused && self.ended.is_some();
+        self.status.has_ended() || interrupted
     }
 
     /// The loop has ended, and nothing is left to do.
@@ -191,55 +195,18 @@ pub struct WorkerLines {
     pub log_lines: Vec<String>,
 }
 
-/// Figures from before the journal of the run began: an earlier journal may be gone.
-#[derive(Debug, Clone, Default)]
-struct EarlierFigures {
-    total_failures: u32,
-    finished_iterations: u32,
-    finished_ms: u64,
-    cut_off_iterations: u32,
-    cost_usd: Option<f64>,
-    active_ms: u64,
-}
-
-impl EarlierFigures {
-    /// Returns what `state` counts and `run` does not.
-    fn of(state: &WorkerState, run: &RunState) -> EarlierFigures {
-        let totals = &run.totals;
-        // `ralph kill` counts the open iteration of a dead loop, and the journal will count it again.
-        let counted_twice = u32::from(totals.iteration_open && !state.iteration_open);
-        let reported = run.cost().reported.unwrap_or(0.0);
-        let cost_usd = state.cost_usd.map(|cost| cost - reported).filter(|cost| *cost > 1e-9);
-        let until = state.paused_since.as_ref().and_then(|time| time.parse().ok());
-        let elapsed_ms = until.and_then(|until| state.elapsed_ms(until)).unwrap_or(0);
-        EarlierFigures {
-            total_failures: state.total_failures.saturating_sub(totals.failures.total),
-            finished_iterations: state.finished_iterations.saturating_sub(totals.iterations_ended),
-            finished_ms: state.finished_ms.saturating_sub(totals.ended_ms),
-            cut_off_iterations: state
-                .cut_off_iterations
-                .saturating_sub(totals.cut_off)
-                .saturating_sub(counted_twice),
-            cost_usd,
-            active_ms: if run.clock.active_ms == 0 { elapsed_ms } else { 0 },
-        }
-    }
-}
-
 /// Keeps the state of a worker and writes lines about its loop.
 #[derive(Debug, Clone)]
 pub struct WorkerTracker {
     pub state: WorkerState,
     zone: TimeZone,
-    /// Known from the first event on.
-    earlier: Option<EarlierFigures>,
+    /// Failures in a file of an older version, which had no journal. Known from the first event on.
+    earlier_failures: Option<u32>,
     /// Exit code of the last agent.
     exit: i32,
     killed: bool,
     /// The failure of the current iteration has a line already.
     failure_reported: bool,
-    /// Cut-off iterations by the journal.
-    cut_off: u32,
 }
 
 impl WorkerTracker {
@@ -247,11 +214,10 @@ impl WorkerTracker {
         WorkerTracker {
             state,
             zone,
-            earlier: None,
+            earlier_failures: None,
             exit: 0,
             killed: false,
             failure_reported: false,
-            cut_off: 0,
         }
     }
 
@@ -377,28 +343,19 @@ impl WorkerTracker {
     fn update(&mut self, at: Stamp, event: &Event<'_>, run: &RunState) {
         let time = self.time(at.time_ms);
         let (state, totals) = (&mut self.state, &run.totals);
-        let earlier = self.earlier.get_or_insert_with(|| EarlierFigures::of(state, run));
         if let Event::StopRequested { signal, .. } = event {
             self.killed |= signal == KILL_REASON;
         }
-        if let Event::RunContinued { unchecked: None, .. } = event
-            && state.iteration_open
-            && totals.cut_off == self.cut_off
-        {
-            // The journal with its start is gone.
-            earlier.cut_off_iterations = earlier.cut_off_iterations.saturating_add(1);
-        }
-        self.cut_off = totals.cut_off;
         state.current_iteration = state.current_iteration.max(totals.iteration);
-        state.total_failures = earlier.total_failures.saturating_add(totals.failures.total);
-        state.finished_iterations =
-            earlier.finished_iterations.saturating_add(totals.iterations_ended);
-        state.finished_ms = earlier.finished_ms.saturating_add(totals.ended_ms);
-        state.cut_off_iterations = earlier.cut_off_iterations.saturating_add(totals.cut_off);
+        let failures = totals.failures.total;
+        let before = state.total_failures.saturating_sub(failures);
+        state.total_failures = failures + *self.earlier_failures.get_or_insert(before);
+        state.finished_iterations = totals.iterations_ended;
+        state.finished_ms = totals.ended_ms;
+        state.cut_off_iterations = totals.cut_off;
         let cost = run.cost();
-        state.cost_usd = add(earlier.cost_usd, cost.reported);
-        state.estimated_cost_usd =
-            cost.estimated.map(|cost| cost + earlier.cost_usd.unwrap_or(0.0));
+        state.cost_usd = cost.reported;
+        state.estimated_cost_usd = cost.estimated;
         state.waiting = run.activity.is_waiting() && !run.requests.pause;
         match event {
             Event::RunStarted { run: id, pid, .. } => {
@@ -448,11 +405,9 @@ impl WorkerTracker {
     /// Makes `elapsed_ms` return the working time of the run.
     fn update_clock(&mut self, now_ms: i64, run: &RunState) {
         let until = self.time(run.clock.idle_since_ms.unwrap_or(now_ms));
-        let earlier_ms = self.earlier.as_ref().map_or(0, |earlier| earlier.active_ms);
-        let worked_ms = run.duration_ms(None).saturating_add(earlier_ms);
         let state = &mut self.state;
         let wall_ms = between_ms(&state.started, until).unwrap_or(0);
-        state.paused_ms = wall_ms.saturating_sub(worked_ms);
+        state.paused_ms = wall_ms.saturating_sub(run.duration_ms(None));
         state.paused_since = run.clock.idle_since_ms.map(|_| format_time(until));
     }
 
@@ -544,14 +499,6 @@ impl WorkerTracker {
 
 fn log_line(time: DateTime, words: &str) -> String {
     format!("{} {words}", time.strftime("%Y-%m-%dT%H:%M:%S"))
-}
-
-fn add(sum: Option<f64>, more: Option<f64>) -> Option<f64> {
-    match (sum, more) {
-        (None, more) => more,
-        (sum, None) => sum,
-        (Some(sum), Some(more)) => Some(sum + more),
-    }
 }
 
 /// Returns the time between two moments of `state.json`.

@@ -6,12 +6,12 @@ use super::selection::{RequestedBackend, Selection, SelectionOrigin};
 use super::{Backend, BackendError, Strength};
 use ralph_events::error::Error;
 use ralph_store::home::{ralph_home, require_ralph_home};
-use ralph_store::project_record::ProjectHome;
+use ralph_store::project::Project;
 
 #[derive(Debug, Default)]
 pub struct BackendRecord {
     /// `None` without a home directory.
-    record: Option<ProjectHome>,
+    record: Option<Project>,
     backend: Option<String>,
 }
 
@@ -27,8 +27,8 @@ impl BackendRecord {
             }
         };
         let Some(home) = home else { return Ok(BackendRecord::default()) };
-        let record = ProjectHome::new(&home, root);
-        let backend = record.load().map_err(|err| {
+        let record = Project::new(root, &home);
+        let backend = record.load_record().map_err(|err| {
             Error::input(format!("cannot read the record of this project: {err}"))
                 .hint("repair or remove the file; without it ralph does not know which sandbox the project ran in")
         })?;
@@ -88,7 +88,7 @@ impl BackendRecord {
     /// default of none is not.
     pub fn save(&self, asked: &RequestedBackend, choice: &Selection) -> Result<(), Error> {
         let used = match choice {
-            Selection::Found { sandbox, .. } => Some(sandbox.backend().name().to_owned()),
+            Selection::Found { sandbox, .. } => Some(sandbox.info().backend.name().to_owned()),
             Selection::None if *asked == RequestedBackend::None(SelectionOrigin::Default) => {
                 return Ok(());
             }
@@ -98,8 +98,8 @@ impl BackendRecord {
         let Some(record) = self.record.as_ref().filter(|_| used != self.backend) else {
             return Ok(());
         };
-        record.update(|record| record.sandbox = used).map(drop).map_err(|err| {
-            let dir = record.dir().display();
+        record.update_record(|record| record.sandbox = used).map(drop).map_err(|err| {
+            let dir = record.state_dir().display();
             Error::input(format!("cannot write the record of this project in {dir}: {err}"))
                 .hint("make the directory writable, or set RALPH_HOME to another one")
         })

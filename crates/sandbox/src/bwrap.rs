@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
-use std::io::{self, PipeReader};
+use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -19,12 +19,13 @@ use super::mounts;
 use super::permissions::SavedModes;
 use super::plan::{self, INSIDE_DIR, NetworkMode, PlanError, PlanInputs, SandboxPlan};
 use super::probe::{self, SandboxProbe};
-use super::proxy::{ListenerSetId, Proxy, ProxyRules, Refusal, Resolver, UpstreamProxies};
+use super::proxy::{ListenerSetId, Proxy, ProxyRules, Resolver, UpstreamProxies};
 use super::quarantine::restore_guards;
 use super::scratch::{self, Scratch, ScratchRecord};
 use super::settings::SandboxNetwork;
 use super::{
-    Backend, BackendError, Sandbox, SandboxRequest, SandboxTrace, WrappedCommand, init_process,
+    Backend, BackendError, Sandbox, SandboxInfo, SandboxRequest, SandboxTrace, WrappedCommand,
+    init_process,
 };
 use ralph_process as process;
 use ralph_process::Launch;
@@ -33,6 +34,7 @@ use ralph_store::project_record;
 
 #[derive(Debug)]
 pub(super) struct BwrapSandbox {
+    info: SandboxInfo,
     bwrap: PathBuf,
     mounts_by: MountMaker,
     plan: SandboxPlan,
@@ -148,7 +150,7 @@ impl BwrapSandbox {
     pub(super) fn prepare(request: &SandboxRequest<'_>) -> Result<BwrapSandbox, BackendError> {
         let hint = "install bubblewrap: apt install bubblewrap, dnf install bubblewrap, …";
         let bwrap = super::find_program("bwrap", hint)?;
-        let PreparedSandbox { scratch, plan, modes, rules, .. } =
+        let PreparedSandbox { scratch, mut plan, modes, rules, .. } =
             prepare_sandbox(request, Backend::Bwrap)?;
         let mounts_by =
             find_mounts_by(&bwrap, &plan, request.project, scratch.path()).or_else(|why| {
@@ -163,7 +165,15 @@ impl BwrapSandbox {
             }
             NetworkMode::None | NetworkMode::Full => None,
         };
+        let info = SandboxInfo {
+            backend: Backend::Bwrap,
+            limits: limits(&plan.network),
+            notes: std::mem::take(&mut plan.notes),
+            withheld: std::mem::take(&mut plan.withheld),
+            writable: plan.writable(scratch.path()),
+        };
         Ok(BwrapSandbox {
+            info,
             bwrap,
             mounts_by,
             plan,
@@ -316,40 +326,28 @@ fn explain_bwrap_error(stderr: &str, exit: &str) -> BackendError {
     unusable
 }
 
+fn limits(network: &NetworkMode) -> Vec<&'static str> {
+    let mut limits = vec![
+        "the kernel is shared: a hole in it is a way out",
+        "package caches and the agent's own credentials can be changed",
+    ];
+    if landlock::landlock_abi() < landlock::ABI_REFER {
+        limits.push(
+            "named pipes in what can be read can also be written: this kernel cannot prevent that (it needs \
+             Linux 5.19 with Landlock)",
+        );
+    }
+    limits.push(match network {
+        NetworkMode::Proxy { .. } => "what is sent to an allowed host is not looked at",
+        NetworkMode::Full => "the network is open, and with it every service of this machine",
+        NetworkMode::None => return limits,
+    });
+    limits
+}
+
 impl Sandbox for BwrapSandbox {
-    fn backend(&self) -> Backend {
-        Backend::Bwrap
-    }
-
-    fn writable(&self) -> Vec<PathBuf> {
-        self.plan.writable(self.scratch.path())
-    }
-
-    fn limits(&self) -> Vec<&'static str> {
-        let mut limits = vec![
-            "the kernel is shared: a hole in it is a way out",
-            "package caches and the agent's own credentials can be changed",
-        ];
-        if landlock::landlock_abi() < landlock::ABI_REFER {
-            limits.push(
-                "named pipes in what can be read can also be written: this kernel cannot prevent that (it needs \
-                 Linux 5.19 with Landlock)",
-            );
-        }
-        limits.push(match self.plan.network {
-            NetworkMode::Proxy { .. } => "what is sent to an allowed host is not looked at",
-            NetworkMode::Full => "the network is open, and with it every service of this machine",
-            NetworkMode::None => return limits,
-        });
-        limits
-    }
-
-    fn notes(&self) -> Vec<String> {
-        self.plan.notes.clone()
-    }
-
-    fn withheld(&self) -> &[String] {
-        &self.plan.withheld
+    fn info(&self) -> &SandboxInfo {
+        &self.info
     }
 
     fn wrap(&mut self, launch: &Launch<'_>, terminal: Option<i32>) -> io::Result<WrappedCommand> {
@@ -398,12 +396,8 @@ impl Sandbox for BwrapSandbox {
         put.into_iter().chain(exposed).chain(replaced).collect()
     }
 
-    fn refusals(&mut self) -> Vec<Refusal> {
-        self.proxy.as_ref().map(Proxy::refusals).unwrap_or_default()
-    }
-
-    fn take_wake_pipe(&mut self) -> Option<PipeReader> {
-        self.proxy.as_mut().and_then(Proxy::take_wake_pipe)
+    fn proxy(&mut self) -> Option<&mut Proxy> {
+        self.proxy.as_mut()
     }
 }
 

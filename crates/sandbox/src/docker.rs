@@ -16,7 +16,9 @@ use super::permissions::SavedModes;
 use super::probe::SandboxProbe;
 use super::scratch::{self, Scratch};
 use super::settings::SandboxNetwork;
-use super::{Backend, BackendError, Sandbox, SandboxRequest, SandboxTrace, WrappedCommand};
+use super::{
+    Backend, BackendError, Sandbox, SandboxInfo, SandboxRequest, SandboxTrace, WrappedCommand,
+};
 use ralph_agents::Adapter;
 use ralph_events::env_names;
 use ralph_process as process;
@@ -152,7 +154,7 @@ fn own_variables(env: &[(OsString, Option<OsString>)]) -> Vec<(&str, &str)> {
 pub(super) struct DockerSandbox {
     tool: DockerCli,
     name: String,
-    notes: Vec<String>,
+    info: SandboxInfo,
     modes: SavedModes,
 }
 
@@ -204,7 +206,17 @@ impl DockerSandbox {
         let own = own.map(|name| request.project.join(name).components().collect());
         let modes =
             SavedModes::save(git::git_dirs(&RealDisk, request.project).into_iter().chain(own));
-        Ok(DockerSandbox { tool, name, notes, modes })
+        let info = SandboxInfo {
+            backend: Backend::Docker,
+            limits: vec![
+                "the network is what Docker's own policy says",
+                "what git and Claude Code execute in the project can be changed",
+            ],
+            notes,
+            withheld: Vec::new(),
+            writable: Vec::new(),
+        };
+        Ok(DockerSandbox { tool, name, info, modes })
     }
 }
 
@@ -272,19 +284,8 @@ fn set_up(tool: &DockerCli, name: &str, state: &Path) -> Result<(), BackendError
 }
 
 impl Sandbox for DockerSandbox {
-    fn backend(&self) -> Backend {
-        Backend::Docker
-    }
-
-    fn limits(&self) -> Vec<&'static str> {
-        vec![
-            "the network is what Docker's own policy says",
-            "what git and Claude Code execute in the project can be changed",
-        ]
-    }
-
-    fn notes(&self) -> Vec<String> {
-        self.notes.clone()
+    fn info(&self) -> &SandboxInfo {
+        &self.info
     }
 
     fn wrap(&mut self, launch: &Launch<'_>, terminal: Option<i32>) -> io::Result<WrappedCommand> {

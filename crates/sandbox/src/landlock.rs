@@ -5,7 +5,7 @@
 mod capabilities;
 
 use std::ffi::{OsStr, OsString};
-use std::io::{self, PipeReader};
+use std::io;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
@@ -24,13 +24,13 @@ use super::permissions::SavedModes;
 use super::places::RALPH_STATE_PATHS;
 use super::plan::{Isolation, Mount, NetworkMode, SandboxPlan};
 use super::probe::{self, SandboxProbe};
-use super::proxy::{self, Proxy, Refusal};
+use super::proxy::{self, Proxy};
 use super::quarantine::restore_guards;
 use super::restore::{self, RestorePoint, SavedDir};
 use super::scratch::Scratch;
 use super::{
-    Backend, BackendError, Sandbox, SandboxRequest, SandboxTrace, WrappedCommand, init_process,
-    mounts, seccomp,
+    Backend, BackendError, Sandbox, SandboxInfo, SandboxRequest, SandboxTrace, WrappedCommand,
+    init_process, mounts, seccomp,
 };
 use ralph_process as process;
 use ralph_process::Launch;
@@ -160,6 +160,7 @@ fn allow_path(
 
 #[derive(Debug)]
 pub(super) struct LandlockSandbox {
+    info: SandboxInfo,
     ralph: PathBuf,
     rules_file: PathBuf,
     plan: SandboxPlan,
@@ -222,7 +223,15 @@ impl LandlockSandbox {
         let places = plan.guards.iter().filter_map(|guard| SavedDir::of(&guard.path)).collect();
         restore::save_restore_points(&restore_points, &scratch.restore_file())
             .map_err(|err| failed("the sandbox's files cannot be written", &err))?;
+        let info = SandboxInfo {
+            backend: Backend::Landlock,
+            limits: limits(&plan.network, version),
+            notes: std::mem::take(&mut plan.notes),
+            withheld: std::mem::take(&mut plan.withheld),
+            writable: plan.writable(scratch.path()),
+        };
         let sandbox = LandlockSandbox {
+            info,
             ralph,
             rules_file,
             plan,
@@ -333,60 +342,47 @@ fn save_protected(plan: &SandboxPlan, project: &Path) -> (Vec<RestorePoint>, Vec
     (saved, too_large)
 }
 
+fn limits(network: &NetworkMode, version: i32) -> Vec<&'static str> {
+    let mut limits = vec![
+        "the kernel is shared: a hole in it is a way out",
+        "what git and Claude Code execute in the project can be changed, and is put back after each step",
+        "names, sizes and times of files outside can be seen, and so can other processes",
+        "modes, times and attributes of files outside can be changed",
+        "package caches and the agent's own credentials can be changed",
+        "no terminal can be made inside: those of the user could be used as well",
+    ];
+    match network {
+        NetworkMode::Full => limits.push("the network is open"),
+        _ if version < ABI_NETWORK => {
+            limits.push("connections are not confined: this kernel cannot (it needs Linux 6.7)")
+        }
+        NetworkMode::Proxy { ports } => {
+            limits.push("a host that listens on the port of the proxy can be reached without it");
+            if !ports.is_empty() {
+                limits.push(
+                    "ports of this machine that allowedDomains names can be reached at every address",
+                );
+            }
+        }
+        NetworkMode::None => {}
+    }
+    if *network != NetworkMode::Full {
+        limits.push(
+            "servers that the agent starts can be reached from the network, as far as a firewall lets them",
+        );
+    }
+    if version < ABI_SCOPES {
+        limits.push(
+            "other processes can be signalled: this kernel cannot keep it from that \
+                     (it needs Linux 6.12)",
+        );
+    }
+    limits
+}
+
 impl Sandbox for LandlockSandbox {
-    fn backend(&self) -> Backend {
-        Backend::Landlock
-    }
-
-    fn writable(&self) -> Vec<PathBuf> {
-        self.plan.writable(self.scratch.path())
-    }
-
-    fn limits(&self) -> Vec<&'static str> {
-        let mut limits = vec![
-            "the kernel is shared: a hole in it is a way out",
-            "what git and Claude Code execute in the project can be changed, and is put back after each step",
-            "names, sizes and times of files outside can be seen, and so can other processes",
-            "modes, times and attributes of files outside can be changed",
-            "package caches and the agent's own credentials can be changed",
-            "no terminal can be made inside: those of the user could be used as well",
-        ];
-        match &self.plan.network {
-            NetworkMode::Full => limits.push("the network is open"),
-            _ if self.version < ABI_NETWORK => {
-                limits.push("connections are not confined: this kernel cannot (it needs Linux 6.7)")
-            }
-            NetworkMode::Proxy { ports } => {
-                limits
-                    .push("a host that listens on the port of the proxy can be reached without it");
-                if !ports.is_empty() {
-                    limits.push(
-                        "ports of this machine that allowedDomains names can be reached at every address",
-                    );
-                }
-            }
-            NetworkMode::None => {}
-        }
-        if self.plan.network != NetworkMode::Full {
-            limits.push(
-                "servers that the agent starts can be reached from the network, as far as a firewall lets them",
-            );
-        }
-        if self.version < ABI_SCOPES {
-            limits.push(
-                "other processes can be signalled: this kernel cannot keep it from that \
-                         (it needs Linux 6.12)",
-            );
-        }
-        limits
-    }
-
-    fn notes(&self) -> Vec<String> {
-        self.plan.notes.clone()
-    }
-
-    fn withheld(&self) -> &[String] {
-        &self.plan.withheld
+    fn info(&self) -> &SandboxInfo {
+        &self.info
     }
 
     fn wrap(&mut self, launch: &Launch<'_>, terminal: Option<i32>) -> io::Result<WrappedCommand> {
@@ -429,12 +425,8 @@ impl Sandbox for LandlockSandbox {
         })
     }
 
-    fn refusals(&mut self) -> Vec<Refusal> {
-        self.proxy.as_ref().map(Proxy::refusals).unwrap_or_default()
-    }
-
-    fn take_wake_pipe(&mut self) -> Option<PipeReader> {
-        self.proxy.as_mut().and_then(Proxy::take_wake_pipe)
+    fn proxy(&mut self) -> Option<&mut Proxy> {
+        self.proxy.as_mut()
     }
 }
 

@@ -42,7 +42,7 @@ mod seccomp;
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::io::{self, PipeReader};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -51,7 +51,7 @@ use ralph_process::trust;
 use ralph_process::{ChildId, Launch, LaunchExtras, System, TerminalSize};
 
 use hosts::HostAllowList;
-use proxy::Refusal;
+use proxy::Proxy;
 
 /// The running program, not its path: an agent that works on ralph may have replaced that file.
 #[cfg(target_os = "linux")]
@@ -147,7 +147,7 @@ pub fn start_on_terminal(
     launch: &Launch<'_>,
     size: TerminalSize,
 ) -> io::Result<(ChildId, u32)> {
-    let passes_terminal = match sandbox.backend() {
+    let passes_terminal = match sandbox.info().backend {
         // bubblewrap starts its own session, without a terminal.
         Backend::Bwrap => true,
         Backend::Landlock => false,
@@ -242,20 +242,21 @@ impl fmt::Display for SandboxTrace {
     }
 }
 
-pub trait Sandbox: fmt::Debug {
-    fn backend(&self) -> Backend;
+#[derive(Debug)]
+pub struct SandboxInfo {
+    pub backend: Backend,
     /// Limits of the backend, for the user.
-    fn limits(&self) -> Vec<&'static str>;
+    pub limits: Vec<&'static str>,
     /// Warnings about this project or machine.
-    fn notes(&self) -> Vec<String>;
+    pub notes: Vec<String>,
     /// The names of secret variables that the agent does not get.
-    fn withheld(&self) -> &[String] {
-        &[]
-    }
-    /// Writable paths outside the project.
-    fn writable(&self) -> Vec<PathBuf> {
-        Vec::new()
-    }
+    pub withheld: Vec<String>,
+    /// Writable paths outside the scratch directory.
+    pub writable: Vec<PathBuf>,
+}
+
+pub trait Sandbox: fmt::Debug {
+    fn info(&self) -> &SandboxInfo;
     /// Returns the command that starts a program inside. `terminal` is an inherited descriptor.
     fn wrap(&mut self, launch: &Launch<'_>, terminal: Option<i32>) -> io::Result<WrappedCommand>;
     /// Called when the last program has ended; returns what it found.
@@ -269,13 +270,7 @@ pub trait Sandbox: fmt::Debug {
     fn rest(&mut self, system: &mut System) {
         let _ = system;
     }
-    /// The refusals since the last call.
-    fn refusals(&mut self) -> Vec<Refusal> {
-        Vec::new()
-    }
-
-    /// Readable when there are refusals. Can be taken once.
-    fn take_wake_pipe(&mut self) -> Option<PipeReader> {
+    fn proxy(&mut self) -> Option<&mut Proxy> {
         None
     }
 }

@@ -13,7 +13,7 @@ use super::SandboxTrace;
 use super::plan::{ExpectedEntry, SandboxPlan};
 use ralph_store::dir_handle::{change_mode, describe, open_dir};
 use ralph_store::home;
-use ralph_store::project_record::ProjectHome;
+use ralph_store::project::Project;
 use ralph_store::relocation::Relocation;
 
 /// With setuid, setgid and sticky.
@@ -51,8 +51,10 @@ impl SavedModes {
             .filter(|guard| matches!(guard.was, ExpectedEntry::Directory | ExpectedEntry::File));
         let guarded = guarded.map(|guard| guard.path.clone()).chain([project.to_owned()]);
         let home = home::ralph_home(|name| std::env::var_os(name));
-        let state = home.map(|home| ProjectHome::new(&home, project));
-        let state = state.into_iter().flat_map(|home| [home.dir().to_owned(), home.runs_dir()]);
+        let state = home.map(|home| Project::new(project, &home));
+        let state = state
+            .into_iter()
+            .flat_map(|project| [project.state_dir().to_owned(), project.runs_dir()]);
         SavedModes::save(guarded.chain(state))
     }
 

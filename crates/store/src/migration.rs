@@ -36,13 +36,14 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// A run of version 0.1 is active, or ralph's home is not writable.
-pub fn find_runs(project: &Project, ralph_home: &Path) -> Result<Option<ProjectChange>, Error> {
+pub fn find_runs(project: &Project) -> Result<Option<ProjectChange>, Error> {
     let failed = |err: io::Error| {
         let path = project.state_dir().display();
         Error::input(format!("cannot move the runs of this project to {path}: {err}"))
             .hint("make it writable, or set RALPH_HOME to a directory that is")
     };
-    let moved = project_record::adopt_moved_project(ralph_home, project.root()).map_err(failed)?;
+    let moved = project_record::adopt_moved_project(project.ralph_home(), project.root())
+        .map_err(failed)?;
     if let Some(from) = moved {
         let _ = runs_link::create(project);
         return Ok(Some(ProjectChange::Moved { from }));
@@ -50,7 +51,7 @@ pub fn find_runs(project: &Project, ralph_home: &Path) -> Result<Option<ProjectC
     if project.runs_dir().is_dir() {
         return Ok(None);
     }
-    if let Some(other) = runs_link::other_project(project, ralph_home)
+    if let Some(other) = runs_link::other_project(project)
         && let Some(from) = project_record::root_of(&other)
     {
         let is_copy = from.exists();
@@ -63,11 +64,11 @@ pub fn find_runs(project: &Project, ralph_home: &Path) -> Result<Option<ProjectC
         let Ok(_idle) = lock::lock_briefly(project.root(), &project.lock_path()) else {
             return Ok(None);
         };
-        project_record::take_over(ralph_home, &from, project.root()).map_err(failed)?;
+        project_record::take_over(project.ralph_home(), &from, project.root()).map_err(failed)?;
         let _ = runs_link::create(project);
         return Ok(Some(ProjectChange::Moved { from }));
     }
-    let migration = Migration::new(project, ralph_home);
+    let migration = Migration::new(project);
     if !migration.is_due() {
         return Ok(None);
     }
@@ -127,7 +128,8 @@ struct Migration<'a> {
 }
 
 impl<'a> Migration<'a> {
-    fn new(project: &'a Project, ralph_home: &Path) -> Migration<'a> {
+    fn new(project: &'a Project) -> Migration<'a> {
+        let ralph_home = project.ralph_home();
         let entries = fs::read_dir(ralph_home.join("journals")).into_iter().flatten().flatten();
         let journals = entries.filter_map(|entry| {
             let run = entry.file_name().to_str()?.strip_suffix(".jsonl")?.to_owned();
@@ -297,7 +299,7 @@ mod tests {
         }
 
         fn open(&self, name: &str) -> Result<Option<ProjectChange>, Error> {
-            find_runs(&self.project(name), &self.path("home"))
+            find_runs(&self.project(name))
         }
 
         fn write(&self, name: &str, text: &str) {

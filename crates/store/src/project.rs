@@ -1,11 +1,11 @@
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use super::project_record::ProjectHome;
 use super::relocation::DirIdentity;
 use super::runs::{self, RunDir};
 use super::save::save_atomically;
 use super::{active_marker, private_files, runs_link, safe_fs};
+use super::{naming, project_record};
 
 /// Run-time files that do not belong in version control, unlike settings, prompts and plans.
 const GITIGNORE: &str = "\
@@ -56,17 +56,23 @@ pub fn is_run_time_file(path: &str) -> bool {
 /// A directory that agents work in, and where its runs are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Project {
-    home: ProjectHome,
+    root: PathBuf,
+    ralph_home: PathBuf,
+    state_dir: PathBuf,
 }
 
 impl Project {
     /// `root` must be resolved already. `ralph_home` is ralph's own directory.
     pub fn new(root: &Path, ralph_home: &Path) -> Self {
-        Project { home: ProjectHome::new(ralph_home, root) }
+        let name = root.file_name().map_or_else(String::new, |name| name.to_string_lossy().into());
+        let hash = project_record::fnv64(root.as_os_str().as_encoded_bytes());
+        let state_dir = project_record::projects_dir(ralph_home)
+            .join(format!("{}-{hash:016x}", naming::label(&name)));
+        Project { root: root.to_owned(), ralph_home: ralph_home.to_owned(), state_dir }
     }
 
     pub fn root(&self) -> &Path {
-        self.home.root()
+        &self.root
     }
 
     pub fn ralph_dir(&self) -> PathBuf {
@@ -74,16 +80,16 @@ impl Project {
     }
 
     pub fn ralph_home(&self) -> &Path {
-        self.home.ralph_home()
+        &self.ralph_home
     }
 
     /// The directory of this project in ralph's home.
     pub fn state_dir(&self) -> &Path {
-        self.home.dir()
+        &self.state_dir
     }
 
     pub fn runs_dir(&self) -> PathBuf {
-        self.home.runs_dir()
+        self.state_dir.join(project_record::RUNS)
     }
 
     pub fn run_dir(&self, id: &str) -> RunDir {
@@ -113,7 +119,7 @@ impl Project {
     pub fn prepare_state(&self) -> io::Result<()> {
         private_files::create_dir_all(&self.runs_dir())?;
         // A path that is not UTF-8 cannot be recorded. Then a move goes unnoticed.
-        let _ = self.home.update(|record| record.identity = DirIdentity::read_at(self.root()));
+        let _ = self.update_record(|record| record.identity = DirIdentity::read_at(self.root()));
         Ok(())
     }
 

@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::lock;
-use super::naming;
 use super::private_files;
+use super::project::Project;
 use super::relocation::{DirIdentity, Relocation};
 use super::save::save_privately;
 
 const FILE: &str = "project.json";
 const LOCK: &str = "record.lock";
-const RUNS: &str = "runs";
+pub(super) const RUNS: &str = "runs";
 
 impl ProjectRecord {
     fn relocated(&self, moved: &Relocation) -> ProjectRecord {
@@ -86,67 +86,32 @@ pub struct GitDirs {
     pub common_dir: PathBuf,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProjectHome {
-    ralph_home: PathBuf,
-    dir: PathBuf,
-    root: PathBuf,
-}
-
-impl ProjectHome {
-    /// `home` is `$RALPH_HOME`, `root` the project's path without links.
-    pub fn new(home: &Path, root: &Path) -> ProjectHome {
-        let name = root.file_name().map_or_else(String::new, |name| name.to_string_lossy().into());
-        let hash = fnv64(root.as_os_str().as_encoded_bytes());
-        let dir = projects_dir(home).join(format!("{}-{hash:016x}", naming::label(&name)));
-        ProjectHome { ralph_home: home.to_owned(), dir, root: root.to_owned() }
-    }
-
-    /// Whether `name` is one of a project's directory.
-    pub(super) fn is_name(name: &OsStr) -> bool {
-        let hash = name.to_str().and_then(|name| name.rsplit_once('-'));
-        hash.is_some_and(|(_, hash)| {
-            hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit())
-        })
-    }
-
-    pub fn ralph_home(&self) -> &Path {
-        &self.ralph_home
-    }
-
-    pub fn root(&self) -> &Path {
-        &self.root
-    }
-
-    pub fn dir(&self) -> &Path {
-        &self.dir
-    }
-
-    pub fn runs_dir(&self) -> PathBuf {
-        self.dir.join(RUNS)
-    }
-
-    pub fn file(&self) -> PathBuf {
-        self.dir.join(FILE)
+impl Project {
+    pub fn record_file(&self) -> PathBuf {
+        self.state_dir().join(FILE)
     }
 
     /// Empty if there is none. Errors name the file.
-    pub fn load(&self) -> io::Result<ProjectRecord> {
-        let empty = ProjectRecord { root: self.root.clone(), ..ProjectRecord::default() };
-        Ok(read_record(&self.file())?.unwrap_or(empty))
+    pub fn load_record(&self) -> io::Result<ProjectRecord> {
+        let empty = ProjectRecord { root: self.root().to_owned(), ..ProjectRecord::default() };
+        Ok(read_record(&self.record_file())?.unwrap_or(empty))
     }
 
     /// Locks the record. Writes only if it changed.
-    pub fn update(&self, change: impl FnOnce(&mut ProjectRecord)) -> io::Result<ProjectRecord> {
-        private_files::create_dir_all(&self.dir)?;
+    pub fn update_record(
+        &self,
+        change: impl FnOnce(&mut ProjectRecord),
+    ) -> io::Result<ProjectRecord> {
+        private_files::create_dir_all(self.state_dir())?;
         let mut options = private_files::private_open_options();
-        let lock = options.write(true).create(true).truncate(false).open(self.dir.join(LOCK))?;
+        let lock =
+            options.write(true).create(true).truncate(false).open(self.state_dir().join(LOCK))?;
         lock.lock()?;
-        let before = self.load()?;
+        let before = self.load_record()?;
         let mut record = before.clone();
         change(&mut record);
-        if record != before || !self.file().exists() {
-            save_privately(&self.file(), &serde_json::to_vec_pretty(&record)?)?;
+        if record != before || !self.record_file().exists() {
+            save_privately(&self.record_file(), &serde_json::to_vec_pretty(&record)?)?;
         }
         Ok(record)
     }
@@ -168,11 +133,13 @@ pub struct OrphanedRuns {
 
 pub fn orphaned_runs(home: &Path) -> Vec<OrphanedRuns> {
     let records = all_records(home).into_iter().filter(|record| !record.root.exists());
-    let homes = records.map(|record| ProjectHome::new(home, &record.root));
-    let with_runs = homes.filter(|home| home.runs_dir().is_dir());
-    with_runs
-        .map(|ProjectHome { root, dir, .. }| OrphanedRuns { bytes: size_of(&dir), root, dir })
-        .collect()
+    let projects = records.map(|record| Project::new(&record.root, home));
+    let with_runs = projects.filter(|project| project.runs_dir().is_dir());
+    let orphaned = with_runs.map(|project| {
+        let dir = project.state_dir().to_owned();
+        OrphanedRuns { root: project.root().to_owned(), bytes: size_of(&dir), dir }
+    });
+    orphaned.collect()
 }
 
 fn size_of(directory: &Path) -> u64 {
@@ -194,7 +161,7 @@ pub fn adopt_moved_project(home: &Path, root: &Path) -> io::Result<Option<PathBu
         .find_map(|record| record.identity.as_ref()?.find_moved(&record.root, root.ancestors()));
     let Some(moved) = moved else { return Ok(None) };
     // Moved under a run that still writes there.
-    let Ok(_idle) = lock::lock_briefly(root, &ProjectHome::new(home, root).dir) else {
+    let Ok(_idle) = lock::lock_briefly(root, Project::new(root, home).state_dir()) else {
         return Ok(None);
     };
     let mut from = None;
@@ -208,30 +175,30 @@ pub fn adopt_moved_project(home: &Path, root: &Path) -> io::Result<Option<PathBu
 
 /// Transfers the data of a project that was moved from `from` to `to`.
 pub(super) fn take_over(home: &Path, from: &Path, to: &Path) -> io::Result<()> {
-    let record = ProjectHome::new(home, from).load()?;
+    let record = Project::new(from, home).load_record()?;
     transfer(home, &record, &Relocation::new(from, to))
 }
 
 /// Every step can be repeated. The old record goes last: it tells what is left to do.
 fn transfer(home: &Path, record: &ProjectRecord, moved: &Relocation) -> io::Result<()> {
     let mut relocated = record.relocated(moved);
-    let [old, new] = [&record.root, &relocated.root].map(|root| ProjectHome::new(home, root));
-    new.update(|there| {
+    let [old, new] = [&record.root, &relocated.root].map(|root| Project::new(root, home));
+    new.update_record(|there| {
         relocated.agent_writable.append(&mut there.agent_writable);
         relocated.agent_writable.sort();
         relocated.agent_writable.dedup();
         *there = relocated.clone();
     })?;
-    for entry in fs::read_dir(&old.dir)? {
+    for entry in fs::read_dir(old.state_dir())? {
         let name = entry?.file_name();
         if name != FILE && name != LOCK && name != RUNS {
-            merge_into(&old.dir.join(&name), &new.dir.join(&name))?;
+            merge_into(&old.state_dir().join(&name), &new.state_dir().join(&name))?;
         }
     }
     if old.runs_dir().is_dir() {
         merge_into(&old.runs_dir(), &new.runs_dir())?;
     }
-    fs::remove_dir_all(&old.dir)
+    fs::remove_dir_all(old.state_dir())
 }
 
 /// Moves a file or directory. What exists in both places stays as it is at `to`.
@@ -246,6 +213,14 @@ fn merge_into(from: &Path, to: &Path) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether `name` is one of a project's directory.
+pub(super) fn is_project_dir(name: &OsStr) -> bool {
+    let hash = name.to_str().and_then(|name| name.rsplit_once('-'));
+    hash.is_some_and(|(_, hash)| {
+        hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit())
+    })
 }
 
 /// The path of the project whose data is in `dir`.
@@ -294,15 +269,15 @@ mod tests {
     #[test]
     fn project_record_round_trips_and_keeps_unknown_keys() {
         let home = tempfile::tempdir().unwrap();
-        let project = ProjectHome::new(home.path(), Path::new("/work/a b"));
-        assert_eq!(project.load().unwrap().root, Path::new("/work/a b"));
-        assert!(!project.dir().exists(), "loading writes nothing");
-        project.update(|record| record.sandbox = Some("bwrap".to_owned())).unwrap();
-        let path = project.dir().join(FILE);
+        let project = Project::new(Path::new("/work/a b"), home.path());
+        assert_eq!(project.load_record().unwrap().root, Path::new("/work/a b"));
+        assert!(!project.state_dir().exists(), "loading writes nothing");
+        project.update_record(|record| record.sandbox = Some("bwrap".to_owned())).unwrap();
+        let path = project.state_dir().join(FILE);
         let text = fs::read_to_string(&path).unwrap().replace('{', "{\"newer\": 1,");
         fs::write(&path, text).unwrap();
-        project.update(|record| record.agent_writable.push("/cache".into())).unwrap();
-        let record = project.load().unwrap();
+        project.update_record(|record| record.agent_writable.push("/cache".into())).unwrap();
+        let record = project.load_record().unwrap();
         assert_eq!(record.sandbox.as_deref(), Some("bwrap"));
         assert_eq!(record.other["newer"], 1);
         assert_eq!(all_records(home.path()), [record]);
@@ -311,12 +286,12 @@ mod tests {
     #[test]
     fn damaged_project_record_is_error_naming_file() {
         let home = tempfile::tempdir().unwrap();
-        let project = ProjectHome::new(home.path(), Path::new("/work/a"));
-        project.update(|_| {}).unwrap();
-        fs::write(project.dir().join(FILE), "{").unwrap();
-        let error = project.load().unwrap_err().to_string();
+        let project = Project::new(Path::new("/work/a"), home.path());
+        project.update_record(|_| {}).unwrap();
+        fs::write(project.state_dir().join(FILE), "{").unwrap();
+        let error = project.load_record().unwrap_err().to_string();
         assert!(error.contains(FILE), "{error}");
-        assert!(project.update(|_| {}).is_err(), "a damaged record is not overwritten");
+        assert!(project.update_record(|_| {}).is_err(), "a damaged record is not overwritten");
         assert_eq!(all_records(home.path()), []);
     }
 
@@ -338,7 +313,7 @@ mod tests {
                     open_runs: vec![1],
                 });
             };
-            ProjectHome::new(&home, root).update(update).unwrap();
+            Project::new(root, &home).update_record(update).unwrap();
         }
         adopt_moved_project(&home, &old).unwrap();
         assert_eq!(all_records(&home).len(), 2, "nothing was moved");
@@ -348,7 +323,7 @@ mod tests {
         assert!(roots("other").is_empty());
         adopt_moved_project(&home, &new).unwrap();
         for root in [&new, &nested_now] {
-            let record = ProjectHome::new(&home, root).load().unwrap();
+            let record = Project::new(root, &home).load_record().unwrap();
             assert_eq!(record.root, *root);
             assert_eq!(record.sandbox.as_deref(), Some("bwrap"));
             let git = record.git.unwrap();
@@ -357,9 +332,9 @@ mod tests {
             assert_eq!(git.open_runs, [1]);
         }
         fs::rename(&new, &old).unwrap();
-        ProjectHome::new(&home, &new).update(|record| record.sandbox = None).unwrap();
+        Project::new(&new, &home).update_record(|record| record.sandbox = None).unwrap();
         adopt_moved_project(&home, &nested).unwrap();
-        let record = ProjectHome::new(&home, &old).load().unwrap();
+        let record = Project::new(&old, &home).load_record().unwrap();
         assert_eq!((record.sandbox, record.identity), (None, DirIdentity::read_at(&old)));
     }
 
@@ -368,8 +343,8 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let home = temp.path().join("home");
         for name in ["gone", "here", "without-runs"] {
-            let project = ProjectHome::new(&home, &temp.path().join(name));
-            project.update(|_| {}).unwrap();
+            let project = Project::new(&temp.path().join(name), &home);
+            project.update_record(|_| {}).unwrap();
             if name != "without-runs" {
                 fs::create_dir_all(project.runs_dir().join("r")).unwrap();
                 fs::write(project.runs_dir().join("r/events.jsonl"), "12345").unwrap();
@@ -385,9 +360,9 @@ mod tests {
     fn projects_of_same_name_have_different_directories() {
         let home = Path::new("/h");
         let (a, b) = ("/x/app", "/y/app");
-        let [a, b] = [a, b].map(|root| ProjectHome::new(home, Path::new(root)));
-        assert_ne!(a.dir(), b.dir());
-        assert!(a.dir().starts_with("/h/projects"));
-        assert_eq!(a, ProjectHome::new(home, Path::new("/x/app")));
+        let [a, b] = [a, b].map(|root| Project::new(Path::new(root), home));
+        assert_ne!(a.state_dir(), b.state_dir());
+        assert!(a.state_dir().starts_with("/h/projects"));
+        assert_eq!(a, Project::new(Path::new("/x/app"), home));
     }
 }

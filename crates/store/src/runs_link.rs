@@ -4,10 +4,10 @@
 //! An agent can change it, so it is only ever read as text: nothing is opened through it.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::project::Project;
-use super::project_record::{ProjectHome, projects_dir};
+use super::project_record::{is_project_dir, projects_dir};
 use super::safe_fs;
 
 fn path(project: &Project) -> PathBuf {
@@ -31,11 +31,11 @@ pub(super) fn create(project: &Project) -> io::Result<()> {
     std::os::unix::fs::symlink(project.runs_dir(), &path)
 }
 
-/// The project directory in `ralph_home` that the link names, if it is not the project's own.
-pub(super) fn other_project(project: &Project, ralph_home: &Path) -> Option<PathBuf> {
+/// The project directory in ralph's home that the link names, if it is not the project's own.
+pub(super) fn other_project(project: &Project) -> Option<PathBuf> {
     let target = std::fs::read_link(path(project)).ok()?;
     let dir = target.parent().filter(|_| target.ends_with("runs"))?;
-    let is_project = dir.parent() == Some(&projects_dir(ralph_home))
-        && dir.file_name().is_some_and(ProjectHome::is_name);
+    let is_project = dir.parent() == Some(&projects_dir(project.ralph_home()))
+        && dir.file_name().is_some_and(is_project_dir);
     (is_project && dir != project.state_dir()).then(|| dir.to_owned())
 }

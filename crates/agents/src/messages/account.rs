@@ -7,7 +7,7 @@
 
 use super::StreamJsonDialect;
 use super::outcome::ResultLine;
-use crate::json::{RawJson, lenient};
+use crate::json::RawJson;
 use crate::tools::RecentMap;
 use crate::usage::{read_inclusive_usage, read_usage};
 use ralph_events::event::Usage;
@@ -51,7 +51,7 @@ impl UsageTotals {
         };
         // Cumulative, so it never decreases.
         let before = self.total.cost_usd.unwrap_or(0.0);
-        let cost: Option<f64> = lenient(line.total_cost_usd);
+        let cost = line.total_cost_usd.and_then(RawJson::as_f64);
         // With tokens, a cost of 0 means that the program knows no price, as behind a proxy.
         let is_known = |cost: f64| cost > 0.0 || tokens.total_tokens() == 0;
         let cost = cost.filter(|cost| *cost >= before && is_known(*cost));

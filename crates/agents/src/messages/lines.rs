@@ -8,7 +8,7 @@ pub(super) struct LineHeader<'a> {
     pub(super) from_subagent: bool,
     pub(super) api_error: bool,
     pub(super) replay: bool,
-    pub(super) tool_result_meta: Option<RawJson<'a>>,
+    pub(super) tool_result_meta: RawJson<'a>,
     pub(super) timestamp: Option<RawText<'a>>,
 }
 
@@ -27,7 +27,7 @@ impl<'a> LineHeader<'a> {
                 b"parent_tool_use_id" => head.from_subagent = !walk.value()?.is_null(),
                 b"is_api_error_message" => head.api_error = walk.value()?.is_true(),
                 b"isReplay" => head.replay = walk.value()?.is_true(),
-                b"tool_result_meta" => head.tool_result_meta = Some(walk.value()?),
+                b"tool_result_meta" => head.tool_result_meta = walk.value()?,
                 b"timestamp" => head.timestamp = walk.value()?.as_text(),
                 // The same output again, about half of the line.
                 b"tool_use_result" => walk.skip_value_before(b",\"tool_result_meta\":")?,
@@ -90,8 +90,8 @@ pub(super) struct ContentBlock<'a> {
     /// Id of the tool call, also in its result.
     pub(super) id: RawText<'a>,
     pub(super) name: Option<RawText<'a>>,
-    pub(super) input: Option<RawJson<'a>>,
-    pub(super) content: Option<RawJson<'a>>,
+    pub(super) input: RawJson<'a>,
+    pub(super) content: RawJson<'a>,
     pub(super) is_error: bool,
 }
 
@@ -105,8 +105,8 @@ impl<'a> ContentBlock<'a> {
                 b"text" | b"thinking" => block.text = value.as_text().unwrap_or_default(),
                 b"id" | b"tool_use_id" => block.id = value.as_text().unwrap_or_default(),
                 b"name" => block.name = value.as_text(),
-                b"input" => block.input = Some(value),
-                b"content" => block.content = Some(value),
+                b"input" => block.input = value,
+                b"content" => block.content = value,
                 b"is_error" => block.is_error = value.is_true(),
                 _ => {}
             }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use jiff::Zoned;
 use serde::Deserialize;
 
-use crate::json::{Count, RawJson, RawText, ShortStr, lenient};
+use crate::json::{RawJson, RawText};
 use crate::tools::json_text;
 use crate::{api, reset};
 use ralph_events::event::{Failure, FailureKind};
@@ -15,11 +15,11 @@ use ralph_events::text::first_line;
 #[derive(Deserialize)]
 pub(super) struct ResultLine<'a> {
     #[serde(borrow)]
-    subtype: Option<ShortStr<'a>>,
+    subtype: Option<RawText<'a>>,
     is_error: Option<bool>,
-    terminal_reason: Option<ShortStr<'a>>,
-    stop_reason: Option<ShortStr<'a>>,
-    api_error_type: Option<ShortStr<'a>>,
+    terminal_reason: Option<RawText<'a>>,
+    stop_reason: Option<RawText<'a>>,
+    api_error_type: Option<RawText<'a>>,
     api_error_status: Option<RawJson<'a>>,
     result: Option<RawJson<'a>>,
     error: Option<RawJson<'a>>,
@@ -33,9 +33,11 @@ pub(super) struct ResultLine<'a> {
 
 impl ResultLine<'_> {
     fn message(&self) -> Option<String> {
-        let errors: Vec<RawJson<'_>> = lenient(self.errors);
-        let errors: Vec<Cow<'_, str>> = errors
+        let errors: Vec<Cow<'_, str>> = self
+            .errors
+            .and_then(RawJson::elements)
             .into_iter()
+            .flatten()
             .map(|error| error.as_text().map_or_else(|| json_text(error), RawText::text))
             .collect();
         let message_in = |raw: Option<RawJson<'_>>| {
@@ -58,7 +60,8 @@ impl ResultLine<'_> {
         api_error: Option<&str>,
         limit_ends: Option<i64>,
     ) -> Option<Failure> {
-        let subtype = self.subtype.as_deref().unwrap_or("success");
+        let subtype = self.subtype.map_or("success".into(), RawText::text);
+        let subtype = &*subtype;
         // `"subtype":"success"` means only that the program itself did not fail.
         if !self.is_error.unwrap_or(false) && !subtype.starts_with("error") {
             let error = api_error?;
@@ -68,18 +71,17 @@ impl ResultLine<'_> {
         }
         let mut message = self.message().unwrap_or_else(|| subtype.replace('_', " "));
         if subtype == "error_during_execution"
-            && let Some(reason) = &self.terminal_reason
+            && let Some(reason) = self.terminal_reason
         {
             // The message may be just a code.
-            message = format!("error during execution ({}): {message}", &**reason);
+            message = format!("error during execution ({}): {message}", reason.text());
         }
-        let status: Count = lenient(self.api_error_status);
         let kind = match (
             subtype,
-            self.terminal_reason.as_deref().unwrap_or_default(),
-            self.stop_reason.as_deref().unwrap_or_default(),
-            self.api_error_type.as_deref().unwrap_or_default(),
-            status.0,
+            &*self.terminal_reason.unwrap_or_default().text(),
+            &*self.stop_reason.unwrap_or_default().text(),
+            &*self.api_error_type.unwrap_or_default().text(),
+            self.api_error_status.unwrap_or_default().as_count(),
         ) {
             ("error_max_turns", ..) => FailureKind::TurnLimit,
             ("error_max_budget_usd", ..) => FailureKind::AgentBudget,

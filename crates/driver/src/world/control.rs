@@ -67,7 +67,8 @@ impl Control for RealWorld {
     }
 
     fn refusals(&mut self) -> Vec<Refusal> {
-        self.sandbox.as_mut().map(|cell| cell.sandbox.refusals()).unwrap_or_default()
+        let proxy = self.sandbox.as_mut().and_then(|cell| cell.sandbox.proxy());
+        proxy.map(|proxy| proxy.refusals()).unwrap_or_default()
     }
 
     fn cleanup(&mut self) -> io::Result<Vec<String>> {

@@ -7,6 +7,7 @@ use ralph_process::trust::{self, OutsideCommand};
 use ralph_process::{ChildId, Launch, Occurrence, TerminalSize};
 use ralph_sandbox as sandbox;
 use ralph_sandbox::Sandbox;
+use ralph_sandbox::proxy::Proxy;
 
 use super::{ActiveSandbox, Part, Processes, RealWorld, Started};
 
@@ -21,7 +22,7 @@ impl RealWorld {
 
     /// Starts agents inside this sandbox from now on; with `checks`, guardrails and SCM tasks too.
     pub fn set_sandbox(&mut self, mut sandbox: Box<dyn Sandbox>, checks: bool) {
-        self.system.set_wake_pipe(sandbox.take_wake_pipe());
+        self.system.set_wake_pipe(sandbox.proxy().and_then(Proxy::take_wake_pipe));
         self.sandbox =
             Some(ActiveSandbox { sandbox, checks, child: None, pending_traces: Vec::new() });
     }

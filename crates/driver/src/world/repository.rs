@@ -159,7 +159,7 @@ impl Repository for RealWorld {
 
     fn abandoned(&mut self, lock: &Path) -> LockStatus {
         // Processes in a Docker sandbox are not visible here.
-        let is_elsewhere = |cell: &ActiveSandbox| cell.sandbox.backend() == Backend::Docker;
+        let is_elsewhere = |cell: &ActiveSandbox| cell.sandbox.info().backend == Backend::Docker;
         if self.sandbox.as_ref().is_some_and(is_elsewhere) {
             return LockStatus::InUse;
         }

@@ -5,7 +5,7 @@ const MAX_TAG_CONTENT: usize = 64 * 1024;
 
 /// Finds `<tag>content</tag>`. The content starts at the last opening tag, so one that is only mentioned does no
 /// harm.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct TagScanner {
     open: String,
     close: String,
@@ -17,18 +17,9 @@ pub(super) struct TagScanner {
 }
 
 impl TagScanner {
-    pub(super) fn new(tag: &str) -> Self {
-        TagScanner {
-            open: format!("<{tag}>"),
-            close: format!("</{tag}>"),
-            pending: String::new(),
-            inside: false,
-            exact: false,
-        }
-    }
-
-    pub(super) fn exact(tag: &str) -> Self {
-        TagScanner { exact: true, ..TagScanner::new(tag) }
+    pub(super) fn new(tag: &str, exact: bool) -> Self {
+        let (open, close) = (format!("<{tag}>"), format!("</{tag}>"));
+        TagScanner { open, close, exact, ..TagScanner::default() }
     }
 
     pub(super) fn reset(&mut self) {
@@ -89,7 +80,7 @@ mod tests {
 
     #[test]
     fn unclosed_tag_content_is_bounded() {
-        let mut scanner = TagScanner::new("response");
+        let mut scanner = TagScanner::new("response", false);
         scanner.push("<response>", false, |_| {});
         for _ in 0..10_000 {
             scanner.push(&"é".repeat(100), true, |_| {});

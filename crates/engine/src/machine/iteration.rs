@@ -6,7 +6,7 @@ use ralph_events::run_state::OpenIteration;
 
 /// The current iteration, or the last one: number and class are needed between iterations. Number 0 precedes the
 /// first one.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Iteration {
     pub(super) number: u32,
     pub(super) attempt: u32,
@@ -76,25 +76,5 @@ impl Iteration {
     pub(super) fn stamp(&self, now: Now) -> Stamp {
         let (iteration, attempt) = if self.is_past { (0, 0) } else { (self.number, self.attempt) };
         Stamp { time_ms: now.wall_ms, iteration, attempt }
-    }
-}
-
-impl Default for Iteration {
-    fn default() -> Self {
-        Iteration {
-            number: 0,
-            attempt: 0,
-            is_open: false,
-            is_past: false,
-            started: 0,
-            worked_ms: 0,
-            is_initial_check: false,
-            class: Class::NotStarted,
-            complete: false,
-            found: None,
-            checks: Checks::default(),
-            scm: ScmState::default(),
-            refused: HashSet::new(),
-        }
     }
 }

@@ -16,7 +16,7 @@ pub(super) enum Job {
     StallCheck,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct AgentRun {
     pub(super) purpose: Purpose,
     pub(super) last_output: u64,
@@ -34,16 +34,7 @@ pub(super) struct AgentRun {
 
 impl AgentRun {
     pub(super) fn new(purpose: Purpose, now: Now) -> AgentRun {
-        AgentRun {
-            purpose,
-            last_output: now.mono_ms,
-            check_done_at: None,
-            result_at: None,
-            background: 0,
-            tool_running: false,
-            refused: false,
-            budget_ended: false,
-        }
+        AgentRun { purpose, last_output: now.mono_ms, ..AgentRun::default() }
     }
 
     pub(super) fn on_output(&mut self, now: Now, check_done_ms: Option<u64>) {

@@ -200,14 +200,7 @@ impl LoopMachine {
     }
 
     pub(super) fn iteration_budget_exceeded(&self, worked_ms: u64) -> bool {
-        let budget = &self.rules.iteration_budget;
-        budget
-            .exceeded(
-                &self.totals.spending.iteration_budget_usage(),
-                &self.totals.spending.iteration(),
-                worked_ms,
-            )
-            .is_some()
+        self.rules.is_iteration_budget_exceeded(&self.totals.spending, worked_ms)
     }
 
     /// After the result, ending an agent for its cost would only lose the answer. Time still counts.

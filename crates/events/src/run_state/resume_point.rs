@@ -110,7 +110,7 @@ impl Pending {
 }
 
 /// How an agent process ended.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct AgentReport {
     pub class: Class,
     pub failure: Option<Failure>,
@@ -132,18 +132,7 @@ pub struct AgentReport {
 impl AgentReport {
     /// A report without details.
     pub fn of(class: Class) -> AgentReport {
-        AgentReport {
-            class,
-            failure: None,
-            exit: String::new(),
-            usage: Usage::default(),
-            tools: 0,
-            tool_errors: 0,
-            complete: false,
-            found: None,
-            has_message: false,
-            repeats_prompt: false,
-        }
+        AgentReport { class, ..AgentReport::default() }
     }
 }
 

@@ -4,7 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use ralph_process as process;
-use ralph_store::project_record::{self, GitBaseline, ProjectHome};
+use ralph_store::project::Project;
+use ralph_store::project_record::{self, GitBaseline};
 
 use super::messages::{LinkError, display_path};
 use super::walk::{Repositories, RepositoryPaths, list_entry_links, list_links};
@@ -51,7 +52,7 @@ pub(super) fn open_records(home: Option<&Path>, paths: &RepositoryPaths<'_>) -> 
     let records = home.map(project_record::all_records).unwrap_or_default();
     let known = records.into_iter().filter_map(|record| {
         let git = record.git.filter(|git| !git.open_runs.is_empty())?;
-        let file = home.map(|home| ProjectHome::new(home, &record.root).file());
+        let file = home.map(|home| Project::new(&record.root, home).record_file());
         Some(RunBaseline { git, root: record.root, record: file })
     });
     let mut known: Vec<RunBaseline> = known.collect();
@@ -64,7 +65,7 @@ pub(super) fn open_records(home: Option<&Path>, paths: &RepositoryPaths<'_>) -> 
 
 pub(super) fn remove_killed_runs(home: &Path, known: &RunBaseline) -> io::Result<()> {
     if known.git.open_runs.iter().any(|pid| process::has_exited(*pid)) {
-        ProjectHome::new(home, &known.root).update(|record| {
+        Project::new(&known.root, home).update_record(|record| {
             if let Some(git) = &mut record.git {
                 git.open_runs.retain(|pid| !process::has_exited(*pid));
             }

@@ -142,9 +142,9 @@ fn write_is_refused_while_other_agent_works() {
     let scene = scene();
     let (guard, _) = scene.start();
     guard.refuse_other_agents(Some(&scene.home)).unwrap();
-    let record = ProjectHome::new(&scene.home, &scene.root);
+    let record = Project::new(&scene.root, &scene.home);
     let parent = std::os::unix::process::parent_id();
-    record.update(|record| record.git.as_mut().unwrap().open_runs.push(parent)).unwrap();
+    record.update_record(|record| record.git.as_mut().unwrap().open_runs.push(parent)).unwrap();
     let error = guard.refuse_other_agents(Some(&scene.home)).unwrap_err();
     assert!(error.to_string().contains(&format!("(process {parent})")), "{error}");
     assert!(hint(&error).contains("stop that run"), "{}", hint(&error));
@@ -185,7 +185,7 @@ fn replaced_git_directory_is_error_and_not_searched() {
     fs::rename(&scene.git, &other).unwrap();
     fs::write(&scene.git, "gitdir: other\n").unwrap();
     let error = guard.check().unwrap_err();
-    let record = ProjectHome::new(&scene.home, &scene.root).file();
+    let record = Project::new(&scene.root, &scene.home).record_file();
     assert!(hint(&error).contains(record.to_str().unwrap()), "{}", hint(&error));
     let error = error.to_string();
     assert!(error.contains("was replaced since the run started"), "{error}");
@@ -220,9 +220,9 @@ fn links_in_common_directory_count_for_every_worktree() {
     let paths = RepositoryPaths { directory: Path::new("/"), git_dir: Some(&scene.git) };
     assert_eq!(check(&paths).unwrap().len(), 1);
     assert!(!planted.is_symlink());
-    let record = ProjectHome::new(&scene.home, &tree);
+    let record = Project::new(&tree, &scene.home);
     let gone = i32::MAX.unsigned_abs();
-    record.update(|record| record.git.as_mut().unwrap().open_runs = vec![gone]).unwrap();
+    record.update_record(|record| record.git.as_mut().unwrap().open_runs = vec![gone]).unwrap();
     let planted = scene.plant("packed-refs");
     let (guard, warnings) = scene.start();
     assert!(warnings.len() == 1 && !planted.is_symlink(), "{warnings:?}");

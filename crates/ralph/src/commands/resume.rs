@@ -8,7 +8,8 @@ use crate::launch::{
     LaunchAction, LaunchPlan, LaunchSpec, LoopCommand, ResumedRun, start_record_v1,
 };
 use crate::recover::{Recovery, recover_and_notify};
-use crate::workers::store::{StoredState, Worker, Workers, find_run_anywhere};
+use crate::workers::registry::{Workers, find_run_anywhere};
+use crate::workers::store::{StoredState, Worker};
 use ralph_driver::resume;
 use ralph_driver::session;
 use ralph_events::error::Error;
@@ -108,8 +109,7 @@ pub fn resume(place: &ProjectArgs, args: &ResumeArgs) -> Result<u8, Error> {
         return resume_workers(&WorkerSelection { names: args.runs.clone(), all: false }, args);
     }
     let wanted = args.runs.first().map(String::as_str);
-    let workers = Workers::open_user_dir();
-    let named = |name| workers.as_ref().ok()?.by_name(name).ok().filter(|it| it.path.is_dir());
+    let named = |name| Workers::open_user_dir().ok()?.find_by_name(name);
     if let Some(worker) = wanted.and_then(named) {
         return resume_named(&worker, args);
     }
@@ -169,6 +169,11 @@ fn resume_named(worker: &Worker, args: &ResumeArgs) -> Result<u8, Error> {
 }
 
 fn resume_elsewhere(project: &Project, id: &str, args: &ResumeArgs) -> Result<u8, Error> {
+    if !project.root().is_dir() {
+        let path = project.root().display();
+        return Err(Error::input(format!("project directory is gone: {path}"))
+            .hint("restore it, or run `ralph resume` from its new path"));
+    }
     crate::project_dir::refuse_link_out(project.root())?;
     let project = crate::project_dir::declare_project(project.root())?;
     resume_run(&project, id, args, None)

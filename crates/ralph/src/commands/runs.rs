@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use clap::Args;
 
-use crate::workers::store::{Workers, find_run_anywhere};
+use crate::workers::registry::{Workers, find_run_anywhere};
 use ralph_driver::resume;
 use ralph_events::error::Error;
 use ralph_events::event::Event;
@@ -120,7 +120,7 @@ pub(super) fn locate_run(
     wanted: Option<&str>,
 ) -> Result<(Project, RunDir), Error> {
     let workers = Workers::open_user_dir();
-    let named = |name| workers.as_ref().ok()?.by_name(name).ok().filter(|it| it.path.is_dir());
+    let named = |name| workers.as_ref().ok()?.find_by_name(name);
     if let Some(worker) = wanted.and_then(named) {
         return worker.run().ok_or_else(|| {
             Error::failed(format!("worker '{}' has not done anything yet", worker.name))

@@ -21,10 +21,10 @@ use ralph_process::trust;
 use ralph_process::{Launch, Occurrence, Signal, System};
 use ralph_sandbox as sandbox;
 use ralph_sandbox::backend_memory::BackendRecord;
-use ralph_sandbox::proxy::Refusal;
+use ralph_sandbox::proxy::{Proxy, Refusal};
 use ralph_sandbox::selection::{self, RequestedBackend, Selection, SelectionOrigin};
 use ralph_sandbox::{
-    Backend, BackendError, Sandbox, SandboxRequest, SandboxTrace, docker, scratch,
+    Backend, BackendError, Sandbox, SandboxInfo, SandboxRequest, SandboxTrace, docker, scratch,
 };
 use ralph_store::home::ralph_home;
 use ralph_store::project::Project;
@@ -202,12 +202,15 @@ fn check(project: &Project) -> Result<u8, Error> {
                 out.push_str(&format!(
                     "ok      {name:<9} it holds; starting and trying it took {ms} ms\n"
                 ));
-                let withheld = (!sandbox.withheld().is_empty()).then(|| {
-                    let withheld = sandbox.withheld().join(", ");
+                let SandboxInfo { limits, notes, withheld, .. } = sandbox.info();
+                let withheld = (!withheld.is_empty()).then(|| {
+                    let withheld = withheld.join(", ");
                     format!("kept from the agent: {withheld}; sandbox.env passes one on")
                 });
-                let limits = sandbox.limits().into_iter().map(str::to_owned);
-                for line in sandbox.notes().into_iter().chain(limits).chain(withheld) {
+                let limits = limits.iter().copied();
+                for line in
+                    notes.iter().map(String::as_str).chain(limits).chain(withheld.as_deref())
+                {
                     out.push_str(&format!("                  - {line}\n"));
                 }
             }
@@ -287,7 +290,7 @@ fn shell(project: &Project, backend: Option<&str>, command: &[OsString]) -> Resu
         Error::input(format!("cannot write {}: {err}", project.ralph_dir().display()))
     })?;
     let mut inside = select_sandbox(backend, &request)?;
-    if let Some(warning) = project_dir::record_project(project, &inside.writable()) {
+    if let Some(warning) = project_dir::record_project(project, &inside.info().writable) {
         crate::cli::warn(&warning);
     }
     let shell = std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into());
@@ -370,14 +373,14 @@ fn run(
     mut resized: impl FnMut(),
 ) -> io::Result<Option<Exit>> {
     let mut system = System::new()?;
-    system.set_wake_pipe(inside.take_wake_pipe());
+    system.set_wake_pipe(inside.proxy().and_then(Proxy::take_wake_pipe));
     let (child, _) = sandbox::start(inside, &mut system, launch, terminal.map(AsFd::as_fd))?;
     let mut buf = Vec::new();
     let mut reported: Vec<Refusal> = Vec::new();
     let mut signals = 0;
     loop {
         let occurrence = system.wait(None, &mut buf);
-        for refusal in inside.refusals() {
+        for refusal in inside.proxy().map(|proxy| proxy.refusals()).unwrap_or_default() {
             if !reported.contains(&refusal) {
                 print_warning(&format!(
                     "refused {}:{}, because {}; to allow it, add {:?} to sandbox.allowedDomains",

@@ -72,7 +72,7 @@ pub(super) fn dry_run(
     let sandbox = match selection {
         Selection::None => "none".to_owned(),
         Selection::Found { sandbox, .. } => {
-            format!("{}, tried out just now", sandbox.backend().name())
+            format!("{}, tried out just now", sandbox.info().backend.name())
         }
         Selection::Unavailable(_) => "none, because none works here".to_owned(),
     };

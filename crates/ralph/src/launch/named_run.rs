@@ -7,12 +7,13 @@ use super::reporters::reporter;
 use crate::cli::args::OutputMode;
 use crate::workers::control::{RunControl, SharedState};
 use crate::workers::files::StateFiles;
-use crate::workers::store::{StoredState, Worker, WorkerLock, Workers, read_state};
+use crate::workers::registry::{WorkerLock, Workers};
+use crate::workers::store::{StoredState, Worker, read_state};
 use jiff::tz::TimeZone;
 use ralph_driver::run_spec::{PromptSource, RunSpec};
 use ralph_driver::session::RunSession;
 use ralph_engine::completion::CompletionRule;
-use ralph_events::error::{Error, ErrorKind};
+use ralph_events::error::Error;
 use ralph_report::mirror::PtyMirror;
 use ralph_report::style::Style;
 use ralph_report::terminal::TerminalReporter;
@@ -37,10 +38,7 @@ impl NameReservation {
         let Ok(workers) = Workers::open_user_dir() else { return Ok(None) };
         let resumed = plan.resume.as_ref().map(|resume| resume.id.as_str());
         let reserved = match &plan.spec.name {
-            Some(name) if resumed.is_none() => {
-                let as_input = |error| Error { kind: ErrorKind::Input, ..error };
-                Some(workers.reserve(name).map_err(as_input)?)
-            }
+            Some(name) if resumed.is_none() => Some(workers.reserve_for_run(name)?),
             _ => workers.reserve_default(plan.project.root(), resumed).ok(),
         };
         Ok(reserved.map(|(worker, lock)| NameReservation::Own(worker, lock)))

@@ -49,7 +49,7 @@ pub(super) fn select_sandbox(
     let selection = selection::select_backend(&requested, &request, &memory)?;
     if let Selection::Found { sandbox, .. } = &selection
         && spec.agent.interactive
-        && sandbox.backend() == Backend::Docker
+        && sandbox.info().backend == Backend::Docker
     {
         return Err(Error::usage("an agent in Docker's sandbox has no screen of its own")
             .hint("--sandbox=bwrap, --sandbox=landlock, or leave --interactive out"));
@@ -89,19 +89,20 @@ pub(super) fn sandbox_events(
     match selection {
         Selection::None => Vec::new(),
         Selection::Found { sandbox, passed_over } => {
+            let info = sandbox.info();
             let network = match settings.sandbox.network {
                 SandboxNetwork::Allowlist => "allowlist",
                 SandboxNetwork::Full => "full",
                 SandboxNetwork::None => "none",
             };
             let ready = Event::SandboxReady {
-                backend: sandbox.backend().name().into(),
+                backend: info.backend.name().into(),
                 network: network.into(),
                 guardrails: settings.sandbox.guardrails,
-                limits: sandbox.limits().into_iter().map(Into::into).collect(),
+                limits: info.limits.iter().map(|limit| (*limit).into()).collect(),
             };
-            let weaker = weaker_backend_warning(sandbox.backend(), passed_over);
-            let notes = sandbox.notes().into_iter().chain(weaker);
+            let weaker = weaker_backend_warning(info.backend, passed_over);
+            let notes = info.notes.iter().cloned().chain(weaker);
             let notes = notes.map(|message| Event::Warning { message: message.into() });
             notes.chain([ready]).collect()
         }

@@ -101,7 +101,8 @@ impl CheckedRun<'_> {
         let (mode, writable, sandbox) =
             match std::mem::replace(&mut self.selection, Selection::None) {
                 Selection::Found { sandbox, .. } => {
-                    (sandbox.backend().name(), sandbox.writable(), Some(sandbox))
+                    let info = sandbox.info();
+                    (info.backend.name(), info.writable.clone(), Some(sandbox))
                 }
                 Selection::None | Selection::Unavailable(_) => {
                     (active_marker::UNSANDBOXED_MODE, Vec::new(), None)

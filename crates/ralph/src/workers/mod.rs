@@ -1,11 +1,12 @@
-//! Background runs with names.
+//! Runs by name.
 //!
-//! A worker is a loop in a tmux window and a directory in `$RALPH_HOME/workers`. Only its loop
-//! writes `state.json`; other processes send requests ([`control`]). The loop locks its directory
-//! while it lives, so liveness never depends on a pid that may have been reused.
+//! Every run has a directory in `$RALPH_HOME/workers`, the record of its name. Only the run writes
+//! `state.json`; other processes send requests ([`control`]). The run locks the directory while it
+//! lives, so liveness never depends on a pid that may have been reused.
 
 pub mod control;
 pub mod files;
+pub mod registry;
 pub mod selection;
 pub mod store;
 pub mod watch;

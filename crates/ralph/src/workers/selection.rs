@@ -2,7 +2,8 @@
 
 use clap::Args;
 
-use crate::workers::store::{Worker, Workers};
+use crate::workers::registry::Workers;
+use crate::workers::store::Worker;
 use ralph_events::error::Error;
 
 #[derive(Debug, Args)]

@@ -4,48 +4,31 @@ use std::fs::{File, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::watch::{POLL_INTERVAL, WatchResult, WorkerWatcher};
+use super::registry::find_run_anywhere;
 use super::worktree::Worktree;
-use crate::cli::warn;
 use crate::launch::{LaunchSpec, start_record_v1};
-use ralph_events::error::{Error, ErrorKind};
+use crate::project_dir::report_change;
+use ralph_events::error::Error;
 use ralph_events::run_state::RunState;
-use ralph_process::{self as process, Interrupts};
-use ralph_report::worker_lines::{WorkerState, WorkerTracker, is_valid_name};
-use ralph_store::home::ralph_home;
+use ralph_report::worker_lines::{WorkerState, WorkerTracker};
 use ralph_store::lock;
 use ralph_store::migration;
 use ralph_store::private_files;
 use ralph_store::project::Project;
-use ralph_store::project_record;
 use ralph_store::runs::{self, RunDir};
-use ralph_store::safe_fs::is_same_file;
 use ralph_store::save::{save_privately, save_without_sync};
 
-/// The wait for another command that uses the same worker.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// The wait for processes that only check whether the loop is alive.
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// How long a run that is asked to end may take before it is killed.
-const KILL_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Enough for two states and the start of a log.
 const RESERVE_BYTES: usize = 32 * 1024;
 
-/// Leaves room for a number.
-const MAX_DEFAULT_NAME: usize = 48;
-
 const REQUIRED_KEYS: [&str; 3] = ["status", "max_iterations", "current_iteration"];
-
-#[derive(Debug, Clone)]
-pub struct Workers {
-    root: PathBuf,
-}
 
 /// A worker's directory, which need not exist.
 #[derive(Debug, Clone)]
@@ -59,211 +42,6 @@ pub enum StoredState {
     State(Box<WorkerState>),
     Missing,
     Invalid(String),
-}
-
-impl Workers {
-    pub fn open_user_dir() -> Result<Workers, Error> {
-        match ralph_home(|name| std::env::var_os(name)) {
-            Some(home) => Ok(Workers { root: home.join("workers") }),
-            None => Err(Error::failed("there is no place to keep workers: HOME is not set")
-                .hint("set RALPH_HOME to a directory by its whole path")),
-        }
-    }
-
-    pub fn at(root: PathBuf) -> Workers {
-        Workers { root }
-    }
-
-    pub fn by_name(&self, name: &str) -> Result<Worker, Error> {
-        if is_valid_name(name) {
-            return Ok(Worker { name: name.to_owned(), path: self.root.join(name) });
-        }
-        Err(Error::failed(format!("a worker cannot be called {name:?}"))
-            .hint("letters, digits, - and _, at most 64 of them, and a letter or a digit first"))
-    }
-
-    /// Finds the last run with this name, or the one that this part of a run id selects.
-    pub fn find(&self, wanted: &str) -> Result<Worker, Error> {
-        let worker = self.by_name(wanted)?;
-        if worker.path.is_dir() {
-            return Ok(worker);
-        }
-        self.find_by_run(wanted)?.ok_or_else(|| {
-            Error::failed(format!("worker '{wanted}' not found")).hint("`ralph ls` lists them")
-        })
-    }
-
-    /// Finds a run by its id, the unique beginning of it, or its last four characters. A living run
-    /// wins over those that are not.
-    pub fn find_by_run(&self, wanted: &str) -> Result<Option<Worker>, Error> {
-        if !runs::is_id_part(wanted) {
-            return Ok(None);
-        }
-        let mut found = self.all()?;
-        found.retain(|worker| worker.run_id().is_some_and(|id| runs::is_selected(&id, wanted)));
-        if found.len() > 1 && found.iter().any(Worker::is_alive) {
-            found.retain(Worker::is_alive);
-        }
-        match found.as_slice() {
-            [first, second, ..] => Err(Error::failed(format!(
-                "{wanted:?} is part of several runs: {}, {}, …",
-                first.name, second.name
-            ))),
-            _ => Ok(found.pop()),
-        }
-    }
-
-    pub fn all(&self) -> Result<Vec<Worker>, Error> {
-        let entries = match std::fs::read_dir(&self.root) {
-            Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            other => other.map_err(|err| store_error(&self.root, &err))?,
-        };
-        let mut workers: Vec<Worker> = entries
-            .flatten()
-            .filter(|entry| entry.path().is_dir())
-            .filter_map(|entry| self.by_name(entry.file_name().to_str()?).ok())
-            .collect();
-        workers.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        Ok(workers)
-    }
-
-    /// Workers that other commands have locked, including those that are being spawned and have no
-    /// directory yet.
-    pub fn locked_workers(&self) -> Result<Vec<Worker>, Error> {
-        let entries = match std::fs::read_dir(&self.root) {
-            Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            other => other.map_err(|err| store_error(&self.root, &err))?,
-        };
-        let names =
-            entries.flatten().filter(|entry| is_locked(&entry.path())).filter_map(|entry| {
-                let name = entry.file_name().into_string().ok()?;
-                self.by_name(name.strip_prefix('.')?.strip_suffix(".lock")?).ok()
-            });
-        Ok(names.collect())
-    }
-
-    fn kill_all_path(&self) -> PathBuf {
-        self.root.join(".kill-all")
-    }
-
-    /// Tells commands that are about to start a worker, and cannot be seen yet, not to.
-    pub fn record_kill_all(&self) -> io::Result<()> {
-        private_files::create_dir_all(&self.root)?;
-        save_without_sync(
-            &self.kill_all_path(),
-            nanoseconds(SystemTime::now()).to_string().as_bytes(),
-        )
-    }
-
-    /// Fails if `kill --all` was called after `since`. Call it with the lock held.
-    pub fn refuse_if_killed(&self, since: SystemTime) -> Result<(), Error> {
-        let text = std::fs::read_to_string(self.kill_all_path()).unwrap_or_default();
-        if text.trim().parse::<u128>().is_ok_and(|killed| killed >= nanoseconds(since)) {
-            return Err(Error::failed("not started: `ralph kill --all` was called meanwhile"));
-        }
-        Ok(())
-    }
-
-    /// Keeps other commands, but not the loop, from changing the worker.
-    pub fn lock(&self, worker: &Worker) -> Result<WorkerLock, Error> {
-        self.lock_for(LOCK_TIMEOUT, worker)
-    }
-
-    pub fn lock_for(&self, timeout: Duration, worker: &Worker) -> Result<WorkerLock, Error> {
-        self.lock_within(timeout, worker)?.ok_or_else(|| {
-            Error::failed(format!("another command is busy with worker '{}'", worker.name))
-                .hint("wait for it to end")
-        })
-    }
-
-    fn lock_within(&self, timeout: Duration, worker: &Worker) -> Result<Option<WorkerLock>, Error> {
-        private_files::create_dir_all(&self.root).map_err(|err| store_error(&self.root, &err))?;
-        let path = self.root.join(format!(".{}.lock", worker.name));
-        loop {
-            let opened = private_files::private_open_options()
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .open(&path);
-            opened.map_err(|err| store_error(&path, &err))?;
-            match lock::lock_within(&path, timeout) {
-                // The previous holder may have removed the file.
-                Ok(file) if is_same_file(&file, &path) => {
-                    let directory = worker.path.clone();
-                    return Ok(Some(WorkerLock { path, directory, _file: file }));
-                }
-                Err(err) if err.kind() != io::ErrorKind::NotFound => return Ok(None),
-                Ok(_) | Err(_) => {}
-            }
-        }
-    }
-
-    /// Locks a name for a new run, unless another one has it.
-    pub fn reserve(&self, name: &str) -> Result<(Worker, WorkerLock), Error> {
-        let worker = self.by_name(name)?;
-        let held = self.lock(&worker)?;
-        worker.check_name_free()?;
-        Ok((worker, held))
-    }
-
-    /// Locks `worker-1`, or the next name that is free.
-    pub fn reserve_new(&self) -> Result<(Worker, WorkerLock), Error> {
-        let names = (1_u32..).map(|number| format!("worker-{number}"));
-        self.reserve_first(names, |worker| !worker.path.exists())
-    }
-
-    /// Locks a name for a run in the foreground: the one that it had before it was resumed, or that
-    /// of its directory, with a number if need be. Leaves other background runs alone.
-    pub fn reserve_default(
-        &self,
-        directory: &Path,
-        resumed: Option<&str>,
-    ) -> Result<(Worker, WorkerLock), Error> {
-        let is_own = |worker: &Worker| resumed.is_some() && worker.run_id().as_deref() == resumed;
-        let before = resumed.and_then(|_| self.all().ok()?.into_iter().find(is_own));
-        let base = default_name(directory);
-        let numbered = (2_u32..).map(|number| format!("{base}-{number}"));
-        let names = before.map(|worker| worker.name).into_iter().chain([base.clone()]);
-        self.reserve_first(names.chain(numbered), |worker| {
-            let is_past =
-                || matches!(worker.load_state(), StoredState::State(state) if state.foreground);
-            !worker.path.exists() || !worker.is_alive() && (is_past() || is_own(worker))
-        })
-    }
-
-    fn reserve_first(
-        &self,
-        names: impl Iterator<Item = String>,
-        is_free: impl Fn(&Worker) -> bool,
-    ) -> Result<(Worker, WorkerLock), Error> {
-        for name in names {
-            let worker = self.by_name(&name)?;
-            if is_free(&worker)
-                && let Some(held) = self.lock_within(Duration::ZERO, &worker)?
-                // The previous holder may have taken it.
-                && is_free(&worker)
-            {
-                return Ok((worker, held));
-            }
-        }
-        Err(Error::failed("all names are taken"))
-    }
-}
-
-/// Removes its file if the worker does not exist.
-#[derive(Debug)]
-pub struct WorkerLock {
-    path: PathBuf,
-    directory: PathBuf,
-    _file: File,
-}
-
-impl Drop for WorkerLock {
-    fn drop(&mut self) {
-        if !self.directory.exists() {
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
 }
 
 impl Worker {
@@ -336,30 +114,6 @@ impl Worker {
         }
     }
 
-    /// The name of a background run that is paused or running stays taken, even if its process is
-    /// gone.
-    fn check_name_free(&self) -> Result<(), Error> {
-        let name = &self.name;
-        let taken = |how: &str| {
-            Error::failed(format!("worker '{name}' already exists ({how})"))
-                .hint(format!("choose another name, or end it first: ralph kill {name}"))
-        };
-        match self.load_state() {
-            _ if self.is_alive() => Err(taken("running")),
-            StoredState::State(state) if !state.status.has_ended() && !state.foreground => {
-                let error = taken(state.status.as_str());
-                Err(error.hint(format!("its process is gone; ralph resume {name} starts it again")))
-            }
-            StoredState::Invalid(why) => {
-                let path = self.state_path();
-                let path = path.display();
-                warn(&format!("cannot understand {path}: {why}; it is kept as {path}.broken"));
-                Ok(())
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// Tells a new directory at this path from the old one.
     pub fn directory(&self) -> Option<(u64, u64)> {
         let meta = std::fs::metadata(&self.path).ok().filter(std::fs::Metadata::is_dir)?;
@@ -389,7 +143,7 @@ impl Worker {
     /// instance because the disk was full.
     pub fn load_state(&self) -> StoredState {
         match self.saved() {
-            StoredState::State(state) if !state.status.has_ended() && !self.is_alive() => {
+            StoredState::State(state) if !state.has_end() && !self.is_alive() => {
                 StoredState::State(self.end_from_journal(&state).map_or(state, Box::new))
             }
             known => known,
@@ -398,7 +152,7 @@ impl Worker {
 
     fn end_from_journal(&self, saved: &WorkerState) -> Option<WorkerState> {
         let start = self.load_start_state().filter(|start| start.run_id == saved.run_id)?;
-        if !runs::has_ended(&self.journal(&start)?) {
+        if !runs::has_ended(&self.run_of(&start)?.1.journal()) {
             return None;
         }
         let mut state = self.state_from_journal().filter(|state| state.status.has_ended())?;
@@ -437,7 +191,7 @@ impl Worker {
         self.run_of(&state)
     }
 
-    fn run_id(&self) -> Option<String> {
+    pub(super) fn run_id(&self) -> Option<String> {
         match self.saved() {
             StoredState::State(state) => state.run_id,
             StoredState::Missing | StoredState::Invalid(_) => self.load_start_state()?.run_id,
@@ -460,16 +214,15 @@ impl Worker {
         Some(find_run_anywhere(id).ok().flatten().unwrap_or((project, dir)))
     }
 
-    pub fn journal(&self, state: &WorkerState) -> Option<PathBuf> {
-        Some(self.project(state)?.run_dir(state.run_id.as_ref()?).journal())
-    }
-
     /// Opens the project, which may still have its runs where version 0.1 stored them.
-    pub fn project(&self, state: &WorkerState) -> Option<Project> {
+    fn project(&self, state: &WorkerState) -> Option<Project> {
         let home = self.path.parent()?.parent()?;
         let project = Project::new(Path::new(&state.directory), home);
-        // Refused while a worker of version 0.1 is active.
-        let _ = migration::find_runs(&project, home);
+        if !project.runs_dir().is_dir() {
+            // Refused while a worker of version 0.1 is active.
+            let change = migration::find_runs(&project).ok().flatten();
+            report_change(&project, change);
+        }
         Some(project)
     }
 
@@ -518,7 +271,7 @@ impl Worker {
 
     pub fn state_from_journal(&self) -> Option<WorkerState> {
         let state = self.load_start_state()?;
-        let journal = self.journal(&state)?;
+        let journal = self.run_of(&state)?.1.journal();
         let mut tracker = WorkerTracker::new(state, jiff::tz::TimeZone::system());
         let mut run = RunState::live();
         for entry in runs::read_journal(&journal).ok()?.without_text() {
@@ -621,76 +374,6 @@ impl Worker {
         let hints = end["hints"].as_array().into_iter().flatten().filter_map(|it| it.as_str());
         Some(Err(hints.fold(error, Error::hint)))
     }
-
-    /// Waits for the end of the run, and returns its exit code and last line. Interrupts end only
-    /// the wait.
-    pub fn wait_for_end(
-        &self,
-        interrupts: Option<Interrupts>,
-    ) -> Result<(u8, Option<String>), Error> {
-        let name = &self.name;
-        let mut watch = WorkerWatcher::new(self).with_interrupts(interrupts);
-        let ended = watch.wait_for(None, POLL_INTERVAL, || {
-            // Asked first: the final state is still read.
-            let alive = self.is_alive();
-            let state = match self.state() {
-                Ok(state) => state,
-                Err(error) => return Some(Err(error)),
-            };
-            if state.status.has_ended() && !alive {
-                return Some(Ok((state.exit_code.unwrap_or(1), state.last_event)));
-            }
-            (!alive).then(|| {
-                let status = state.status.as_str();
-                Err(Error::failed(format!("worker '{name}' is {status}, and its process is gone"))
-                    .hint(format!("ralph resume {name} starts it again")))
-            })
-        });
-        match ended {
-            WatchResult::Found(ended) => ended,
-            WatchResult::Nothing | WatchResult::Interrupted => {
-                let message = format!("not waiting for worker '{name}' any more");
-                Err(Error::new(ErrorKind::Interrupted, message)
-                    .hint(format!("it goes on: ralph status {name}, ralph kill {name}")))
-            }
-        }
-    }
-
-    /// Waits for a loop that was asked to end, then kills it. Returns whether it is gone.
-    pub fn wait_or_kill(&self) -> bool {
-        let mut watch = WorkerWatcher::new(self);
-        let gone = || (!self.is_alive()).then_some(());
-        if watch.wait_for_within(KILL_TIMEOUT, gone).is_some() {
-            return true;
-        }
-        // It holds its lock, so the pid is still its own.
-        if let StoredState::State(state) = self.load_state()
-            && let Some(pid) = state.pid
-        {
-            process::kill(pid);
-        }
-        watch.wait_for_within(LOCK_TIMEOUT, gone).is_some()
-    }
-}
-
-/// Finds a run of any project by its id, the unique beginning of it, or its last four characters.
-pub fn find_run_anywhere(wanted: &str) -> Result<Option<(Project, RunDir)>, Error> {
-    let home = ralph_home(|name| std::env::var_os(name));
-    let Some(home) = home.filter(|_| runs::is_id_part(wanted)) else { return Ok(None) };
-    let mut found = Vec::new();
-    for record in project_record::all_records(&home) {
-        let project = Project::new(&record.root, &home);
-        let runs = runs::list(&project.runs_dir()).unwrap_or_default();
-        let selected = runs.into_iter().filter(|run| runs::is_selected(&run.id, wanted));
-        found.extend(selected.map(|run| (project.clone(), run)));
-    }
-    match found.as_slice() {
-        [(_, first), (_, second), ..] => Err(Error::input(format!(
-            "{wanted:?} is part of several runs: {}, {}, …",
-            first.id, second.id
-        ))),
-        _ => Ok(found.pop()),
-    }
 }
 
 /// Not synced: the journal is, and has all of it.
@@ -722,29 +405,16 @@ pub fn read_state(path: &Path) -> StoredState {
     }
 }
 
-/// The directory's name, with characters that a name may have.
-fn default_name(directory: &Path) -> String {
-    let name = directory.file_name().unwrap_or_default().to_string_lossy();
-    let valid = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' });
-    let valid: String = valid.take(MAX_DEFAULT_NAME).collect();
-    let valid = valid.trim_matches('-');
-    if valid.is_empty() { "run".to_owned() } else { valid.to_owned() }
-}
-
-fn is_locked(path: &Path) -> bool {
+pub(super) fn is_locked(path: &Path) -> bool {
     let is_held = |file: File| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
     File::open(path).is_ok_and(is_held)
-}
-
-fn nanoseconds(time: SystemTime) -> u128 {
-    time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos())
 }
 
 pub fn worker_files_error(worker: &Worker, err: &io::Error) -> Error {
     store_error(&worker.path, err)
 }
 
-fn store_error(path: &Path, err: &io::Error) -> Error {
+pub(super) fn store_error(path: &Path, err: &io::Error) -> Error {
     Error::failed(format!("cannot use {}: {err}", path.display()))
         .hint("ralph keeps its workers there; RALPH_HOME names another place")
 }
@@ -756,17 +426,16 @@ mod tests {
     use super::*;
     use ralph_report::worker_lines::WorkerStatus;
 
-    fn workers() -> (tempfile::TempDir, Workers, Worker) {
+    fn worker() -> (tempfile::TempDir, Worker) {
         let dir = tempfile::tempdir().unwrap();
-        let workers = Workers::at(dir.path().join("workers"));
-        let worker = workers.by_name("agent").unwrap();
+        let worker = Worker { name: "agent".into(), path: dir.path().join("workers/agent") };
         worker.create().unwrap();
-        (dir, workers, worker)
+        (dir, worker)
     }
 
     #[test]
     fn corrupt_worker_state_is_reported_and_set_aside() {
-        let (_dir, _, worker) = workers();
+        let (_dir, worker) = worker();
         assert!(matches!(worker.load_state(), StoredState::Missing));
         let state = WorkerState { status: WorkerStatus::Paused, ..WorkerState::default() };
         worker.save(&state).unwrap();
@@ -796,7 +465,7 @@ mod tests {
 
     #[test]
     fn invalid_iteration_limit_is_reported() {
-        let (_dir, _, worker) = workers();
+        let (_dir, worker) = worker();
         for (limit, odd) in [
             ("1", false),
             ("4294967295", false),
@@ -814,28 +483,8 @@ mod tests {
     }
 
     #[test]
-    fn start_begun_before_kill_all_is_refused() {
-        let (_dir, workers, worker) = workers();
-        let began = SystemTime::now();
-        assert!(workers.refuse_if_killed(began).is_ok());
-        workers.record_kill_all().unwrap();
-        assert!(workers.refuse_if_killed(began).is_err());
-        assert!(workers.refuse_if_killed(SystemTime::now()).is_ok(), "what begins later may start");
-        assert!(workers.locked_workers().unwrap().is_empty());
-        let held = workers.lock(&worker).unwrap();
-        let new = workers.by_name("new").unwrap();
-        let reserved = workers.lock(&new).unwrap();
-        let mut names: Vec<_> =
-            workers.locked_workers().unwrap().into_iter().map(|it| it.name).collect();
-        names.sort_unstable();
-        assert_eq!(names, ["agent", "new"], "whether or not it has a directory");
-        drop((held, reserved));
-        assert!(workers.locked_workers().unwrap().is_empty());
-    }
-
-    #[test]
     fn worker_is_alive_while_its_lock_is_held() {
-        let (_dir, _, worker) = workers();
+        let (_dir, worker) = worker();
         assert!(!worker.is_alive());
         let held = worker.claim().unwrap();
         assert!(worker.is_alive() && worker.is_alive(), "looking changes nothing");
@@ -845,23 +494,12 @@ mod tests {
 
     #[test]
     fn worker_files_with_secrets_are_private() {
-        let (_dir, _, worker) = workers();
+        let (_dir, worker) = worker();
         worker.save_environment(&[("KEY".into(), "secret".into())]).unwrap();
         let mode = worker.environment_path().metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         assert_eq!(worker.path.metadata().unwrap().permissions().mode() & 0o777, 0o700);
         assert!(worker.take_environment().is_some());
         assert!(worker.take_environment().is_none(), "it does not stay");
-    }
-
-    #[test]
-    fn worker_list_skips_other_directories() {
-        let (dir, workers, _) = workers();
-        std::fs::create_dir(dir.path().join("workers/.hidden")).unwrap();
-        std::fs::create_dir(dir.path().join("workers/b")).unwrap();
-        std::fs::write(dir.path().join("workers/file"), "").unwrap();
-        let names: Vec<_> = workers.all().unwrap().into_iter().map(|worker| worker.name).collect();
-        assert_eq!(names, ["agent", "b"]);
-        assert!(workers.find("file").is_err() && workers.find("../workers").is_err());
     }
 }

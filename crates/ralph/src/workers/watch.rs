@@ -7,13 +7,20 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 
 use super::store::{StoredState, Worker};
-use ralph_process::Interrupts;
+use ralph_events::error::{Error, ErrorKind};
+use ralph_process::{self as process, Interrupts};
 
 /// Network file systems may not report changes from other machines.
-pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Where the system reports no changes at all.
 const POLL_INTERVAL_UNWATCHED: Duration = Duration::from_millis(20);
+
+/// How long a run that is asked to end may take before it is killed.
+const KILL_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How long a killed process may take to disappear.
+const KILLED_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Reports changes of a worker's files and the end of its loop.
 #[derive(Debug)]
@@ -130,6 +137,58 @@ impl<'w> WorkerWatcher<'w> {
     }
 }
 
+impl Worker {
+    /// Waits for the end of the run, and returns its exit code and last line. Interrupts end only
+    /// the wait.
+    pub fn wait_for_end(
+        &self,
+        interrupts: Option<Interrupts>,
+    ) -> Result<(u8, Option<String>), Error> {
+        let name = &self.name;
+        let mut watch = WorkerWatcher::new(self).with_interrupts(interrupts);
+        let ended = watch.wait_for(None, POLL_INTERVAL, || {
+            // Asked first: the final state is still read.
+            let alive = self.is_alive();
+            let state = match self.state() {
+                Ok(state) => state,
+                Err(error) => return Some(Err(error)),
+            };
+            if state.status.has_ended() && !alive {
+                return Some(Ok((state.exit_code.unwrap_or(1), state.last_event)));
+            }
+            (!alive).then(|| {
+                let status = state.status.as_str();
+                Err(Error::failed(format!("worker '{name}' is {status}, and its process is gone"))
+                    .hint(format!("ralph resume {name} starts it again")))
+            })
+        });
+        match ended {
+            WatchResult::Found(ended) => ended,
+            WatchResult::Nothing | WatchResult::Interrupted => {
+                let message = format!("not waiting for worker '{name}' any more");
+                Err(Error::new(ErrorKind::Interrupted, message)
+                    .hint(format!("it goes on: ralph status {name}, ralph kill {name}")))
+            }
+        }
+    }
+
+    /// Waits for a loop that was asked to end, then kills it. Returns whether it is gone.
+    pub fn wait_or_kill(&self) -> bool {
+        let mut watch = WorkerWatcher::new(self);
+        let gone = || (!self.is_alive()).then_some(());
+        if watch.wait_for_within(KILL_TIMEOUT, gone).is_some() {
+            return true;
+        }
+        // It holds its lock, so the pid is still its own.
+        if let StoredState::State(state) = self.load_state()
+            && let Some(pid) = state.pid
+        {
+            process::kill(pid);
+        }
+        watch.wait_for_within(KILLED_TIMEOUT, gone).is_some()
+    }
+}
+
 #[cfg(target_os = "linux")]
 mod system {
     use std::os::fd::OwnedFd;
@@ -186,10 +245,18 @@ mod tests {
         let mut watch = WorkerWatcher::new(&worker);
         let (mut looks, begun) = (0, Instant::now());
         std::thread::scope(|scope| {
-            scope.spawn(|| worker.save(&WorkerState::default()).unwrap());
+            let (look, looked) = std::sync::mpsc::channel();
+            let saved = &worker;
+            scope.spawn(move || {
+                // Otherwise the change would be reported to the second wait.
+                looked.recv().unwrap();
+                saved.save(&WorkerState::default()).unwrap();
+            });
             let found = watch.wait_for_within(Duration::from_secs(60), || {
                 looks += 1;
-                matches!(worker.load_state(), StoredState::State(_)).then_some(())
+                let found = matches!(worker.load_state(), StoredState::State(_)).then_some(());
+                let _ = look.send(());
+                found
             });
             assert_eq!(found, Some(()));
         });

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::tags::PromptTags;
 
 /// Removes echoes of the whole prompt, quoted or not: Knuth-Morris-Pratt over lines.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct EchoFilter {
     /// Without blank lines at its ends.
     lines: Vec<String>,
@@ -31,25 +31,17 @@ impl EchoFilter {
         let first = lines.iter().position(|line| !line.is_empty())?;
         let last = lines.iter().rposition(|line| !line.is_empty())?;
         let lines: Vec<String> = lines[first..=last].iter().map(|line| (*line).into()).collect();
-        let mut borders = vec![0, 0];
+        let mut prefix_table = vec![0, 0];
         for line in &lines[1..] {
-            let mut border = borders[borders.len() - 1];
+            let mut border = prefix_table[prefix_table.len() - 1];
             while border > 0 && lines[border] != *line {
-                border = borders[border];
+                border = prefix_table[border];
             }
-            borders.push(border + usize::from(lines[border] == *line));
+            prefix_table.push(border + usize::from(lines[border] == *line));
         }
         // The whole prompt may be on one line, with escaped line breaks.
         let longest = prompt.len() + prompt.len() / 8 + QUOTE_SLACK;
-        Some(EchoFilter {
-            lines,
-            prefix_table: borders,
-            pending_lines: VecDeque::new(),
-            partial_line: None,
-            longest,
-            prompt_was_repeated: false,
-            quoted,
-        })
+        Some(EchoFilter { lines, prefix_table, longest, quoted, ..EchoFilter::default() })
     }
 
     pub(crate) fn removed_tag(&self) -> bool {

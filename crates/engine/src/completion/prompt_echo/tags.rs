@@ -4,6 +4,7 @@
 //! short, by its neighbours.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// Less text beside a tag may be chance.
 const MIN_CONTEXT_CHARS: usize = 12;
@@ -14,8 +15,9 @@ const OUTPUT_CONTEXT_LINES: usize = 3 * PROMPT_CONTEXT_LINES;
 /// A tag is judged at the latest after this many lines.
 const MAX_PENDING_LINES: usize = 64;
 
+/// A tag with its surroundings.
 #[derive(Debug, Clone)]
-struct PromptTag {
+struct TagContext {
     content: String,
     before: String,
     after: String,
@@ -28,7 +30,7 @@ struct PromptTag {
 #[derive(Debug, Clone)]
 pub(crate) struct PromptTags {
     tag: &'static str,
-    spots: Vec<PromptTag>,
+    spots: Vec<TagContext>,
     /// Nearest first, without blank lines.
     above: VecDeque<String>,
     pending: VecDeque<PendingTag>,
@@ -52,23 +54,13 @@ impl PromptTags {
         for (at, line) in lines.iter().enumerate() {
             let (above, below) = (lines[..at].iter().rev(), lines[at + 1..].iter());
             for range in tags(line, tag) {
-                spots.push(PromptTag {
-                    content: content(&line[range.clone()], tag),
-                    before: line[..range.start].trim().to_owned(),
-                    after: line[range.end..].trim().to_owned(),
-                    above: above.clone().take(PROMPT_CONTEXT_LINES).cloned().collect(),
-                    below: below.clone().take(PROMPT_CONTEXT_LINES).cloned().collect(),
-                });
+                let above = above.clone().take(PROMPT_CONTEXT_LINES);
+                let below = below.clone().take(PROMPT_CONTEXT_LINES);
+                spots.push(TagContext::new(line, range, tag, above, below));
             }
         }
-        let (above, waiting) = (VecDeque::new(), VecDeque::new());
-        (!spots.is_empty()).then_some(PromptTags {
-            tag,
-            spots,
-            above,
-            pending: waiting,
-            found: false,
-        })
+        let (above, pending) = (VecDeque::new(), VecDeque::new());
+        (!spots.is_empty()).then_some(PromptTags { tag, spots, above, pending, found: false })
     }
 
     pub(super) fn line(&mut self, text: &str, pass: &mut dyn FnMut(&str, bool)) {
@@ -98,14 +90,10 @@ impl PromptTags {
                 let above = lines[..at].iter().rev().chain(&self.above);
                 let later = self.pending.iter().flat_map(|next| &next.lines);
                 let below = lines[at + 1..].iter().chain(later);
-                let around = TagContext {
-                    content: content(&line[range.clone()], self.tag),
-                    before: line[..range.start].trim(),
-                    after: line[range.end..].trim(),
-                    above: above.take(OUTPUT_CONTEXT_LINES).map(String::as_str).collect(),
-                    below: below.take(OUTPUT_CONTEXT_LINES).map(String::as_str).collect(),
-                };
-                echoed.push(self.spots.iter().any(|spot| spot.is_from_prompt(&around)));
+                let above = above.take(OUTPUT_CONTEXT_LINES);
+                let below = below.take(OUTPUT_CONTEXT_LINES);
+                let output = TagContext::new(line, range, self.tag, above, below);
+                echoed.push(self.spots.iter().any(|spot| spot.is_source_of(&output)));
             }
         }
         for line in lines {
@@ -129,36 +117,42 @@ impl PromptTags {
     }
 }
 
-/// The surroundings of a tag in the output.
-struct TagContext<'a> {
-    content: String,
-    before: &'a str,
-    after: &'a str,
-    above: Vec<&'a str>,
-    below: Vec<&'a str>,
-}
+impl TagContext {
+    fn new<'a>(
+        line: &str,
+        range: Range<usize>,
+        tag: &str,
+        above: impl Iterator<Item = &'a String>,
+        below: impl Iterator<Item = &'a String>,
+    ) -> TagContext {
+        TagContext {
+            before: line[..range.start].trim().to_owned(),
+            after: line[range.end..].trim().to_owned(),
+            content: content(&line[range], tag),
+            above: above.cloned().collect(),
+            below: below.cloned().collect(),
+        }
+    }
 
-impl TagContext<'_> {
     fn is_line(&self, before: &str, after: &str) -> bool {
         self.before == before && self.after == after
     }
 
     /// It continues the previous line, as a wrapped line of the prompt.
     fn is_wrapped(&self, before: &str) -> bool {
-        let rest = before.strip_suffix(self.before).unwrap_or_default().trim_end();
+        let rest = before.strip_suffix(&*self.before).unwrap_or_default().trim_end();
         self.above.first().is_some_and(|above| {
-            !rest.is_empty() && (above.ends_with(rest) || rest.ends_with(above))
+            !rest.is_empty() && (above.ends_with(rest) || rest.ends_with(above.as_str()))
         })
     }
-}
 
-impl PromptTag {
-    fn is_from_prompt(&self, output: &TagContext<'_>) -> bool {
+    /// Whether a tag in the output is an echo of this one in the prompt.
+    fn is_source_of(&self, output: &TagContext) -> bool {
         let (before, after) = (self.before.as_str(), self.after.as_str());
-        let is_cut = before.ends_with(output.before) && output.before.len() >= MIN_CONTEXT_CHARS;
+        let is_cut = before.ends_with(&output.before) && output.before.len() >= MIN_CONTEXT_CHARS;
         if self.content != output.content
             || !(output.before.ends_with(before) || is_cut)
-            || !(output.after.starts_with(after) || after.starts_with(output.after))
+            || !(output.after.starts_with(after) || after.starts_with(&output.after))
         {
             return false;
         }
@@ -189,7 +183,7 @@ impl PromptTag {
     }
 }
 
-fn matching_lines(prompt: &[String], output: &[&str], mark: &str) -> usize {
+fn matching_lines(prompt: &[String], output: &[String], mark: &str) -> usize {
     let output = output.iter().filter(|line| mask_numbers(line) != mark);
     prompt.iter().zip(output).take_while(|(prompt, output)| is_line(prompt, output)).count()
 }
@@ -224,7 +218,7 @@ fn unescape_lines(text: &str) -> impl Iterator<Item = String> {
     text.split("\\n").map(str::to_owned).collect::<Vec<_>>().into_iter()
 }
 
-fn tags(line: &str, tag: &str) -> Vec<std::ops::Range<usize>> {
+fn tags(line: &str, tag: &str) -> Vec<Range<usize>> {
     let (open, close) = (format!("<{tag}>"), format!("</{tag}>"));
     let lower = line.to_ascii_lowercase();
     let mut found = Vec::new();

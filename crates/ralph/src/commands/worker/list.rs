@@ -1,11 +1,10 @@
 //! `ralph ls` and `ralph status`.
 
-use std::path::Path;
-
 use serde_json::json;
 
 use super::{ListFormat, LsArgs, StatusArgs, StatusFormat, live};
-use crate::workers::store::{StoredState, Worker, Workers};
+use crate::workers::registry::Workers;
+use crate::workers::store::{StoredState, Worker};
 use ralph_events::control_chars::strip_control_chars;
 use ralph_events::error::Error;
 use ralph_events::json_writer;
@@ -13,6 +12,8 @@ use ralph_events::text;
 use ralph_report::run_table::cost_text;
 use ralph_report::width::display_width;
 use ralph_report::worker_lines::{WorkerOutcome, WorkerState, WorkerStatus, format_duration};
+use ralph_store::project::Project;
+use ralph_store::runs::RunDir;
 
 struct WorkerRow {
     worker: Worker,
@@ -60,8 +61,9 @@ impl WorkerRow {
     /// A run of a terminal that has ended, and whose project or journal was removed since.
     fn is_forgotten(&self) -> bool {
         let StoredState::State(state) = &self.state else { return false };
-        let has_run = || self.worker.run().is_some_and(|(_, run)| run.path.exists());
-        state.foreground && !self.alive && !(Path::new(&state.directory).exists() && has_run())
+        let is_there =
+            |(project, run): (Project, RunDir)| project.root().exists() && run.path.exists();
+        state.foreground && !self.alive && !self.worker.run().is_some_and(is_there)
     }
 
     fn has_ended(&self) -> bool {

@@ -8,7 +8,8 @@ use crate::executors::tmux::{SESSION_NAME, TmuxExecutor, check_window_free};
 use crate::executors::{Executor, Start};
 use crate::launch::{self, LaunchAction, LaunchPlan, LaunchSpec, LoopCommand, prompt, rules};
 use crate::recover::{Recovery, recover};
-use crate::workers::store::{StoredState, Worker, Workers};
+use crate::workers::registry::Workers;
+use crate::workers::store::{StoredState, Worker};
 use crate::workers::worktree::Worktree;
 use ralph_driver::run_spec::{PromptSource, RunSpec};
 use ralph_engine::completion::CompletionRule;
@@ -156,7 +157,7 @@ pub(crate) fn start_in_background(project: &Project, spec: LaunchSpec) -> Result
     let started = SystemTime::now();
     let workers = Workers::open_user_dir()?;
     let (worker, _held) = match &spec.name {
-        Some(name) => workers.reserve(name)?,
+        Some(name) => workers.reserve_for_run(name)?,
         None => workers.reserve_default(project.root(), None)?,
     };
     workers.refuse_if_killed(started)?;
