@@ -360,6 +360,31 @@ fn commit(id: &str, replaces: Option<&str>) -> Commit {
 }
 
 #[test]
+fn last_words_are_last_message_or_else_last_line() {
+    let last_words = |lines: &[&'static str]| {
+        let events = lines.iter().map(|line| (1, 1, stderr(line, false))).collect();
+        state(events).notices.last_words.line
+    };
+    assert_eq!(
+        last_words(&["Warning: old", "Error: no network", "    at main"]),
+        "Error: no network"
+    );
+    assert_eq!(last_words(&["    at start", "    at main"]), "    at main");
+}
+
+#[test]
+fn plan_has_open_items_only() {
+    let item = |text: &str, status| TodoItem { text: text.to_owned(), status };
+    let items = vec![
+        item("read", TodoStatus::Completed),
+        item("write", TodoStatus::InProgress),
+        item("test", TodoStatus::Pending),
+    ];
+    let plan = state(vec![(1, 1, Event::Todo { items: items.clone() })]).plan;
+    assert_eq!(plan, items[1..]);
+}
+
+#[test]
 fn commit_by_others_belongs_to_no_iteration() {
     let repository = |by_others| Event::Repository {
         head: "b".into(),

@@ -58,6 +58,12 @@ fn end_of_0_1_journal_yields_last_failure_and_used_up_budget() {
     assert_eq!(end(Outcome::AgentFailed, failed).last_failure.as_deref(), Some("exit code 1"));
     let budget = end(Outcome::Budget, "the budget is used up: $5.00 of $5.00");
     assert_eq!(budget.used_up.as_deref(), Some("$5.00 of $5.00"));
+    let mut event = run_ended(Outcome::Budget, "the budget is used up: $5");
+    if let Event::RunEnded { used_up, .. } = &mut event {
+        *used_up = Some("$5.00 of $5.00".into());
+    }
+    let recorded = state(vec![(1, 1, event)]).end.and_then(|end| end.used_up);
+    assert_eq!(recorded.as_deref(), Some("$5.00 of $5.00"), "the record counts");
     assert_eq!(end(Outcome::Budget, "a wait would outlast the time").used_up, None);
     // Other ends keep their words.
     assert_eq!(end(Outcome::InternalError, failed).last_failure, None);

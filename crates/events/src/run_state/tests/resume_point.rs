@@ -1,7 +1,9 @@
 //! The resume point of whole journals.
 
 use super::super::*;
-use crate::event::{Class, FailAction, Feedback, Outcome, Stamp, Usage, WaitReason};
+use crate::event::{
+    Class, Exit, FailAction, Failure, FailureKind, Feedback, Outcome, Stamp, Usage, WaitReason,
+};
 
 fn fold(events: Vec<(i64, u32, u32, Event<'static>)>) -> ResumePoint {
     closed(events).resume
@@ -302,6 +304,31 @@ fn progress_records_pending_decision() {
     let stopped = after(vec![answered(), checked.clone(), run_ended(true)]);
     assert!(matches!(stopped.pending, Pending::Checked { complete: true, .. }));
     assert_eq!(after(vec![answered(), checked, complete]).pending, Pending::Complete);
+}
+
+#[test]
+fn progress_keeps_why_agent_failed() {
+    let limit = Failure {
+        kind: FailureKind::RateLimit,
+        message: "limit".to_owned(),
+        resets_at: Some(3_600),
+    };
+    let mut event = agent_ended(Class::RateLimited, 0);
+    if let Event::AgentEnded { exit, failure, repeats_prompt, .. } = &mut event {
+        (*exit, *failure) = (Some(Exit::Code(7)), Some(limit.clone()));
+        *repeats_prompt = true;
+    }
+    let Pending::Ended(report) = fold(vec![(0, 1, 1, agent_started()), (1, 1, 1, event)]).pending
+    else {
+        panic!("the end of the agent is pending");
+    };
+    let expected = AgentReport {
+        failure: Some(limit),
+        exit: Exit::Code(7).to_string(),
+        repeats_prompt: true,
+        ..AgentReport::of(Class::RateLimited)
+    };
+    assert_eq!(*report, expected);
 }
 
 #[test]
