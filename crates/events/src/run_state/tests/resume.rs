@@ -85,6 +85,27 @@ fn recorded_last_failure_needs_no_message() {
 }
 
 #[test]
+fn failure_that_was_retried_is_counted_once() {
+    let retrying = Event::Retrying {
+        class: Class::Failed,
+        message: "exit code 1".into(),
+        delay_ms: None,
+        failures: 1,
+        max_failures: 3,
+    };
+    for outcome in [Outcome::AgentFailed, Outcome::Interrupted] {
+        let state = state(vec![
+            (1, 1, iteration_started()),
+            (2, 1, agent_started()),
+            (3, 1, agent_ended(Class::Failed, Usage::default())),
+            (4, 1, retrying.clone()),
+            (5, 1, run_ended(outcome, "ended")),
+        ]);
+        assert_eq!((state.totals.failures.total, state.totals.failures.consecutive), (1, 1));
+    }
+}
+
+#[test]
 fn cut_off_iteration_is_counted_until_its_checks_continue() {
     let continued = |unchecked: Option<u32>| Event::RunContinued {
         after: None,
