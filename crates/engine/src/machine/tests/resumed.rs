@@ -187,6 +187,10 @@ fn resumed_iteration_keeps_its_remaining_budget() {
     assert!(run.starts_agent());
     run.give(Input::AgentStarted);
     assert_eq!(run.machine.deadline(), Some(run.now.mono_ms + 500));
+    let before_retry = left(cut_off(ended(failed(Class::Failed))), 0.0, None);
+    let mut run = resumed(time(1_500), before_retry);
+    run.until_deadline().give(Input::AgentStarted);
+    assert_eq!(run.machine.deadline(), Some(run.now.mono_ms + 500), "a retry has no more");
     for rules in [money(0.5), time(1_000)] {
         let checks = Rules { guardrails: vec![None], ..rules };
         let mut run = resumed(checks, state.clone());
