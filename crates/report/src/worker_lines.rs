@@ -172,6 +172,12 @@ impl WorkerState {
         self.status.has_ended() && self.outcome == Some(WorkerOutcome::Complete)
     }
 
+    /// For a run whose journal is gone.
+    pub fn add_progress_to(&self, run: &mut RunState) {
+        run.resume.iterations = self.current_iteration;
+        run.resume.failures = self.consecutive_failures;
+    }
+
     /// Returns the working time until `now`.
     pub fn elapsed_ms(&self, now: DateTime) -> Option<u64> {
         let until = match &self.paused_since {

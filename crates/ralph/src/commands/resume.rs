@@ -155,7 +155,7 @@ pub fn resume(place: &ProjectArgs, args: &ResumeArgs) -> Result<u8, Error> {
         return Err(Error::input(format!("run {id} is that of a worker that is gone"))
             .hint("ralph spawn starts a new one"));
     }
-    continue_run(&project, run, args, recovery, None)
+    continue_run(&project, run, args, recovery)
 }
 
 /// Resumes a run by its name: in this terminal if it was in one and has ended.
@@ -176,39 +176,28 @@ fn resume_elsewhere(project: &Project, id: &str, args: &ResumeArgs) -> Result<u8
     }
     crate::project_dir::refuse_link_out(project.root())?;
     let project = crate::project_dir::declare_project(project.root())?;
-    resume_run(&project, id, args, None)
-}
-
-/// Resumes a run in this process. `window` is its record if this is its window.
-pub(crate) fn resume_run(
-    project: &Project,
-    id: &str,
-    args: &ResumeArgs,
-    window: Option<Worker>,
-) -> Result<u8, Error> {
-    let recovery = recover_and_notify(project, !args.dry_run, || None)?;
-    let run = ResumableRun::read(find_by_prefix(list_runs(project)?, id)?);
+    let recovery = recover_and_notify(&project, !args.dry_run, || None)?;
+    let run = ResumedRun::read(find_by_prefix(list_runs(&project)?, id)?);
     if run.is_complete() {
         return run.print_nothing_to_do();
     }
-    continue_run(project, run, args, recovery, window)
+    continue_run(&project, run, args, recovery)
 }
 
 fn continue_run(
     project: &Project,
-    run: ResumableRun,
+    run: ResumedRun,
     args: &ResumeArgs,
     recovery: Recovery,
-    window: Option<Worker>,
 ) -> Result<u8, Error> {
     run.refuse_lost()?;
     let (mut spec, path) = run.spec(project)?;
     run.prepare(&mut spec, &path, project);
     spec.set_limits(args.max_iterations, &args.budget);
     let dir = run.dir.clone();
-    restart(project, run, spec, args, recovery, window).or_else(|err| {
+    restart(project, run, spec, args, recovery).or_else(|err| {
         // Another process may have completed it while this one waited for the lock.
-        let run = ResumableRun::read(dir);
+        let run = ResumedRun::read(dir);
         if run.is_complete() { run.print_nothing_to_do() } else { Err(err) }
     })
 }
@@ -266,15 +255,10 @@ fn is_here(project: &Project, wanted: &str) -> bool {
     here.iter().any(|run| runs::is_selected(&run.id, wanted))
 }
 
-struct ResumableRun {
-    dir: RunDir,
-    state: resume::ResumeState,
-}
-
-impl ResumableRun {
-    fn read(dir: RunDir) -> ResumableRun {
+impl ResumedRun {
+    fn read(dir: RunDir) -> ResumedRun {
         let state = resume::ResumeState::load(&dir);
-        ResumableRun { dir, state }
+        ResumedRun { dir, state }
     }
 
     fn is_complete(&self) -> bool {
@@ -289,7 +273,7 @@ impl ResumableRun {
     }
 
     /// Refuses a run that started but whose journal cannot be read.
-    fn refuse_lost(&self) -> Result<(), Error> {
+    pub(crate) fn refuse_lost(&self) -> Result<(), Error> {
         if !self.state.is_lost {
             return Ok(());
         }
@@ -352,7 +336,7 @@ impl ResumableRun {
     }
 }
 
-fn select_run(project: &Project, wanted: Option<&str>) -> Result<Option<ResumableRun>, Error> {
+fn select_run(project: &Project, wanted: Option<&str>) -> Result<Option<ResumedRun>, Error> {
     let runs = list_runs(project)?;
     if let Some(wanted) = wanted {
         let could_be_a_run = wanted.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
@@ -360,7 +344,7 @@ fn select_run(project: &Project, wanted: Option<&str>) -> Result<Option<Resumabl
             let message = format!("worker '{wanted}' not found, and no such run");
             return Err(Error::failed(message).hint("`ralph ls` and `ralph runs` list them"));
         }
-        return find_by_prefix(runs, wanted).map(|dir| Some(ResumableRun::read(dir)));
+        return find_by_prefix(runs, wanted).map(|dir| Some(ResumedRun::read(dir)));
     }
     // Skip runs that were killed before anything was recorded.
     let has_started =
@@ -369,27 +353,24 @@ fn select_run(project: &Project, wanted: Option<&str>) -> Result<Option<Resumabl
     if runs.is_empty() {
         return Err(no_runs_error());
     }
-    let mut candidates = runs.into_iter().rev().map(ResumableRun::read);
+    let mut candidates = runs.into_iter().rev().map(ResumedRun::read);
     Ok(candidates.find(|run| !run.is_complete() && run.state.run.info.command != "spawn"))
 }
 
 fn restart(
     project: &Project,
-    run: ResumableRun,
+    run: ResumedRun,
     spec: LaunchSpec,
     args: &ResumeArgs,
     recovery: Recovery,
-    window: Option<Worker>,
 ) -> Result<u8, Error> {
-    let ResumableRun { dir, state } = run;
     let action = if args.dry_run { LaunchAction::DryRun } else { LaunchAction::Start };
     let mut plan = LaunchPlan::new(project, spec, action, recovery);
     if args.verbose || args.quiet {
         (plan.view.verbose, plan.view.quiet) = (args.verbose, args.quiet);
     }
     plan.view.output = args.output.unwrap_or(plan.view.output);
-    plan.resume = Some(ResumedRun { id: dir.id, state });
-    plan.window = window;
+    plan.resume = Some(run);
     launch(plan)
 }
 

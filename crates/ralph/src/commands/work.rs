@@ -129,13 +129,13 @@ impl ListState {
         // A run interrupted before its first iteration starts anew, with its own ledger if it saved
         // one.
         let is_first_start = resume.is_none_or(|resume| !resume.state.run.resume.has_started());
-        let own_run = resume.filter(|it| !is_first_start || paths.read(&it.id).is_ok());
+        let own_run = resume.filter(|it| !is_first_start || paths.read(&it.dir.id).is_ok());
         let has_guardrails = !plan.settings().guardrails.is_empty();
         let accepted = list.is_some_and(|list| list.accepted) && own_run.is_none();
         let loaded = match own_run {
             // Its ledger already includes what was accepted at the start.
             Some(resume) => {
-                load_run_memory(project, &documents, &paths, &resume.id, has_guardrails)
+                load_run_memory(project, &documents, &paths, &resume.dir.id, has_guardrails)
             }
             None if accepted => tasks::read_valid(&documents).map(|list| {
                 let memory = TaskMemory::from_list(&list);

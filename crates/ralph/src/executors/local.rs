@@ -4,16 +4,19 @@ use std::ffi::OsString;
 
 use super::{Executor, Start};
 use crate::cli::args::{BudgetArgs, ProjectArgs};
-use crate::commands::resume::{self, ResumeArgs};
-use crate::commands::worker;
-use crate::launch::{LaunchAction, LaunchPlan, LoopCommand};
+use crate::commands::resume;
+use crate::launch::{LaunchAction, LaunchPlan, LoopCommand, ResumedRun, Window};
 use crate::project_dir;
 use crate::recover::recover_and_notify;
 use crate::workers::registry::Workers;
-use crate::workers::store::{StoredState, Worker};
+use crate::workers::store::Worker;
 use crate::workers::worktree::Worktree;
+use ralph_driver::resume::ResumeState;
 use ralph_events::error::Error;
+use ralph_events::run_state::Pending;
 use ralph_process::{self as process, Interrupts};
+use ralph_report::worker_lines::WorkerState;
+use ralph_store::project::Project;
 
 /// These describe the window's terminal, not the one of the process that opened the window.
 const WINDOW_VARIABLES: [&str; 6] =
@@ -25,7 +28,7 @@ pub struct LocalExecutor;
 impl Executor for LocalExecutor {
     /// Carries out the saved spec, and returns after the end of the run.
     fn start(&self, run: &Worker, _interrupts: Option<Interrupts>) -> Result<Start, Error> {
-        let spec = run.spec()?;
+        let mut spec = run.spec()?;
         project_dir::refuse_link_out(&spec.directory)?;
         // tmux started this process elsewhere.
         std::env::set_current_dir(&spec.directory).map_err(|err| {
@@ -33,28 +36,31 @@ impl Executor for LocalExecutor {
             Error::failed(format!("cannot enter the directory {path}: {err}"))
                 .hint("restore it, or spawn the worker again from another directory")
         })?;
-        let project = project_dir::open_project(&ProjectArgs { project_dir: None })?;
-        let code = match (spec.command, previous_run(run)) {
-            (LoopCommand::Spawn, _) => worker::run_loop(run, &project, spec),
-            (_, Some((id, max_iterations))) => {
-                let limits = &spec.settings.settings.budget;
-                let budget = BudgetArgs {
-                    max_cost: limits.cost_usd,
-                    max_tokens: limits.tokens,
-                    max_time: limits.duration,
-                };
-                let args = ResumeArgs { max_iterations, budget, ..ResumeArgs::default() };
-                resume::resume_run(&project, &id, &args, Some(run.clone()))
-            }
-            (_, None) => {
-                let notify = spec.settings.settings.notify.command.clone();
-                let recovery = recover_and_notify(&project, true, || notify)?;
-                let mut plan = LaunchPlan::new(&project, spec, LaunchAction::Start, recovery);
-                plan.window = Some(run.clone());
-                resume::launch(plan)
-            }
+        let origin = project_dir::open_project(&ProjectArgs { project_dir: None })?;
+        let project = match &spec.worktree {
+            Some(worktree) => open_worktree(worktree, &run.name)?,
+            None => origin.clone(),
         };
-        code.map(Start::Ended)
+        let claim = run
+            .claim()
+            .map_err(|_| Error::failed(format!("worker '{}' is running already", run.name)))?;
+        let notify = spec.settings.settings.notify.command.clone();
+        let recovery = recover_and_notify(&project, true, || notify)?;
+        let previous = run.load_state().known();
+        let mut resume = None;
+        if let Some(previous) = &previous {
+            // The user may have edited the limit.
+            let limit = Some(previous.max_iterations).filter(|limit| *limit > 0);
+            spec.set_limits(limit, &BudgetArgs::default());
+            resume = resumed_run(&project, spec.command, previous)?;
+        }
+        if resume.is_some() {
+            spec.settings.warnings.extend(spec.changed_settings_warning(&run.spec_path()));
+        }
+        let mut plan = LaunchPlan::new(&project, spec, LaunchAction::Start, recovery);
+        (plan.origin, plan.resume) = (&origin, resume);
+        plan.window = Some(Window { worker: run.clone(), claim, previous });
+        resume::launch(plan).map(Start::Ended)
     }
 
     fn attach(&self, run: &Worker) -> Result<u8, Error> {
@@ -70,11 +76,43 @@ impl Executor for LocalExecutor {
     }
 }
 
-/// The run to resume, and its limit, which the user may have edited.
-fn previous_run(run: &Worker) -> Option<(String, Option<u32>)> {
-    let StoredState::State(state) = run.load_state() else { return None };
-    let limit = Some(state.max_iterations).filter(|limit| *limit > 0);
-    Some((state.run_id?, limit))
+fn open_worktree(worktree: &Worktree, name: &str) -> Result<Project, Error> {
+    if !worktree.directory.is_dir() {
+        let path = worktree.directory.display();
+        return Err(Error::failed(format!("its worktree is gone: {path}"))
+            .hint(format!("ralph kill {name}, then ralph rm {name}, and spawn it again")));
+    }
+    project_dir::refuse_link_out(&worktree.directory)?;
+    project_dir::declare_project(&worktree.directory)
+}
+
+/// A worker goes on without its journal, and its interrupted iteration counts as used, like a
+/// failed one.
+fn resumed_run(
+    project: &Project,
+    command: LoopCommand,
+    previous: &WorkerState,
+) -> Result<Option<ResumedRun>, Error> {
+    let Some(id) = &previous.run_id else { return Ok(None) };
+    let dir = project.run_dir(id);
+    let mut run = ResumedRun { state: ResumeState::load(&dir), dir };
+    if command != LoopCommand::Spawn {
+        run.refuse_lost()?;
+        return Ok(Some(run));
+    }
+    if !run.dir.journal().exists() {
+        return Ok(None);
+    }
+    let point = &mut run.state.run.resume;
+    if point.pending == Pending::Nothing
+        && let Some(open) = point.open.take()
+    {
+        point.iterations = point.iterations.max(open.iteration);
+    }
+    if run.state.is_lost {
+        previous.add_progress_to(&mut run.state.run);
+    }
+    Ok(Some(run))
 }
 
 /// The command of a window. Tells the process that waits for the start if no run began.
@@ -85,8 +123,8 @@ pub fn run_in_window(name: &str) -> Result<u8, Error> {
         Start::Ended(code) => code,
         Start::Begun(_) => 0,
     });
-    let has_run = || matches!(run.load_state(), StoredState::State(state) if state.pid.is_some());
-    if ended.is_err() || !has_run() {
+    let has_run = run.load_state().known().is_some_and(|state| state.pid.is_some());
+    if ended.is_err() || !has_run {
         run.save_early_end(&ended);
     }
     ended

@@ -23,7 +23,7 @@ pub(super) mod start_record_v1;
 
 use self::defaults::Defaults;
 pub(super) use self::defaults::LoopCommand;
-pub(super) use self::named_run::{NamedRun, initial_state};
+pub(super) use self::named_run::Window;
 pub(super) use self::plan::{LaunchAction, LaunchPlan, ResumedRun};
 pub(super) use self::reporters::reporter;
 pub(super) use self::settings::load_settings;

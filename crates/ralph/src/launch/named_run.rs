@@ -8,12 +8,13 @@ use crate::cli::args::OutputMode;
 use crate::workers::control::{RunControl, SharedState};
 use crate::workers::files::StateFiles;
 use crate::workers::registry::{WorkerLock, Workers};
-use crate::workers::store::{StoredState, Worker, read_state};
+use crate::workers::store::{Worker, read_state};
 use jiff::tz::TimeZone;
 use ralph_driver::run_spec::{PromptSource, RunSpec};
 use ralph_driver::session::RunSession;
 use ralph_engine::completion::CompletionRule;
 use ralph_events::error::Error;
+use ralph_events::run_state::RunState;
 use ralph_report::mirror::PtyMirror;
 use ralph_report::style::Style;
 use ralph_report::terminal::TerminalReporter;
@@ -21,22 +22,39 @@ use ralph_report::worker_lines::{WorkerState, WorkerStatus, WorkerTracker};
 use ralph_report::{Backpressure, Reporter};
 use ralph_store::runs::RunDir;
 
+/// The window of a run: its name, which the process that opened the window reserved.
+#[derive(Debug)]
+pub(crate) struct Window {
+    pub(crate) worker: Worker,
+    pub(crate) claim: File,
+    /// The state of the run that is resumed.
+    pub(crate) previous: Option<Box<WorkerState>>,
+}
+
+impl Window {
+    /// What is known of a run whose journal is gone.
+    pub(super) fn progress(&self) -> Option<RunState> {
+        let mut run = RunState::default();
+        self.previous.as_ref()?.add_progress_to(&mut run);
+        Some(run)
+    }
+}
+
 /// A name that no other run can take.
 #[derive(Debug)]
 pub(super) enum NameReservation {
     Own(Worker, WorkerLock),
-    /// Held by the process that opened this window.
-    Window(Worker),
+    Window(Window),
 }
 
 impl NameReservation {
     /// `None` without a home directory: no other process finds such a run.
-    pub(super) fn new(plan: &LaunchPlan<'_>) -> Result<Option<NameReservation>, Error> {
-        if let Some(worker) = &plan.window {
-            return Ok(Some(NameReservation::Window(worker.clone())));
+    pub(super) fn new(plan: &mut LaunchPlan<'_>) -> Result<Option<NameReservation>, Error> {
+        if let Some(window) = plan.window.take() {
+            return Ok(Some(NameReservation::Window(window)));
         }
         let Ok(workers) = Workers::open_user_dir() else { return Ok(None) };
-        let resumed = plan.resume.as_ref().map(|resume| resume.id.as_str());
+        let resumed = plan.resume.as_ref().map(|resume| resume.dir.id.as_str());
         let reserved = match &plan.spec.name {
             Some(name) if resumed.is_none() => Some(workers.reserve_for_run(name)?),
             _ => workers.reserve_default(plan.project.root(), resumed).ok(),
@@ -46,37 +64,44 @@ impl NameReservation {
 
     /// Makes the name that of this run. A run that is resumed goes on with its state.
     pub(super) fn claim(self, run: &RunDir, spec: &RunSpec) -> std::io::Result<NamedRun> {
-        let (worker, _lock) = match self {
-            NameReservation::Own(worker, lock) => (worker, Some(lock)),
-            NameReservation::Window(worker) => (worker, None),
+        let foreground = matches!(self, NameReservation::Own(..));
+        let (Window { worker, claim, previous }, _lock) = match self {
+            NameReservation::Window(window) => (window, None),
+            NameReservation::Own(worker, lock) => {
+                if worker.last_run().is_none_or(|(_, last)| last.id != run.id) {
+                    worker.replace()?;
+                }
+                let previous = read_state(&run.path.join("state.json")).known();
+                (Window { claim: worker.claim()?, worker, previous }, Some(lock))
+            }
         };
-        let foreground = _lock.is_some();
-        if foreground && worker.last_run().is_none_or(|(_, last)| last.id != run.id) {
-            worker.replace()?;
-        }
-        let claim = worker.claim()?;
-        let mut state = initial_state(&worker.name, spec);
-        if let StoredState::State(previous) = read_state(&run.path.join("state.json")) {
-            let (worker_name, directory) = (state.worker_name, state.directory);
-            state =
-                WorkerState { status: WorkerStatus::Running, worker_name, directory, ..*previous };
-        }
-        state.foreground = foreground;
+        let new = initial_state(&worker.name, spec);
+        let state = match previous {
+            Some(previous) => WorkerState {
+                status: WorkerStatus::Running,
+                worker_name: new.worker_name,
+                command: new.command,
+                directory: new.directory,
+                foreground,
+                ..*previous
+            },
+            None => WorkerState { foreground, ..new },
+        };
         Ok(NamedRun { worker, state, claim })
     }
 }
 
 /// A run that other processes control by name.
 #[derive(Debug)]
-pub(crate) struct NamedRun {
-    pub(crate) worker: Worker,
-    pub(crate) state: WorkerState,
+pub(super) struct NamedRun {
+    worker: Worker,
+    state: WorkerState,
     /// Held as long as the run lives.
-    pub(crate) claim: File,
+    claim: File,
 }
 
 /// The state of a run that has not begun.
-pub(crate) fn initial_state(name: &str, spec: &RunSpec) -> WorkerState {
+fn initial_state(name: &str, spec: &RunSpec) -> WorkerState {
     WorkerState {
         worker_name: name.to_owned(),
         command: spec.command.to_owned(),

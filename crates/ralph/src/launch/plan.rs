@@ -3,14 +3,14 @@
 use crate::config::Settings;
 use crate::project_dir;
 use crate::recover::Recovery;
-use crate::workers::store::Worker;
 use ralph_driver::resume::ResumeState;
 use ralph_driver::run_spec::{RunSpec, Variables};
 use ralph_engine::prompt::OutputLimits;
 use ralph_events::error::Error;
 use ralph_store::project::Project;
+use ralph_store::runs::RunDir;
 
-use super::{LaunchSpec, View, agent, prompt, rules};
+use super::{LaunchSpec, View, Window, agent, prompt, rules};
 
 #[derive(Debug)]
 pub(crate) struct LaunchPlan<'a> {
@@ -21,8 +21,8 @@ pub(crate) struct LaunchPlan<'a> {
     pub(crate) view: View,
     pub(crate) action: LaunchAction,
     pub(crate) resume: Option<ResumedRun>,
-    /// The record of a run that was started in the background, in its window.
-    pub(crate) window: Option<Worker>,
+    /// The window that this process runs in, if it has one.
+    pub(crate) window: Option<Window>,
     pub(super) recovery: Recovery,
 }
 
@@ -36,7 +36,7 @@ pub(crate) enum LaunchAction {
 
 #[derive(Debug)]
 pub(crate) struct ResumedRun {
-    pub(crate) id: String,
+    pub(crate) dir: RunDir,
     pub(crate) state: ResumeState,
 }
 
@@ -69,6 +69,7 @@ impl<'a> LaunchPlan<'a> {
         if self.resume.is_some() && !self.needs_only_checks() {
             prompt::check_again(&spec.prompt, defaults)?;
         }
+        let resumed = self.resume.as_ref().map(|resume| resume.state.run.clone());
         Ok(RunSpec {
             command: spec.command.name(),
             run_id: String::new(),
@@ -93,7 +94,7 @@ impl<'a> LaunchPlan<'a> {
             tasks: None,
             rules: rules::loop_rules(settings, defaults),
             completion_is_final: defaults.completion_is_final,
-            resumed: self.resume.as_ref().map(|resume| resume.state.run.clone()),
+            resumed: resumed.or_else(|| self.window.as_ref()?.progress()),
             journal_bytes: megabytes(settings.runs.max_journal_megabytes),
             notify: settings.notify.command.clone(),
             display_filter: settings

@@ -11,7 +11,7 @@ use ralph_sandbox::selection::Selection;
 use ralph_shell_policy::CommandAllowList;
 
 use super::{
-    LaunchAction, LaunchPlan, LoopCommand, NamedRun, active_marker, agent, checks, dry_run, sandbox,
+    LaunchAction, LaunchPlan, LoopCommand, active_marker, agent, checks, dry_run, sandbox,
 };
 
 /// A run that passed its preflight. Later failures are events and an exit code.
@@ -22,20 +22,10 @@ pub(crate) struct CheckedRun<'a> {
     pub(super) selection: Selection,
     /// Warnings and notes for the start of the journal.
     pub(super) preface: Vec<Event<'static>>,
-    /// The name, if the run has it already.
-    pub(super) named: Option<NamedRun>,
 }
 
 impl<'a> LaunchPlan<'a> {
-    pub(crate) fn preflight(self, spec: RunSpec) -> Result<CheckedRun<'a>, Error> {
-        self.preflight_named(spec, None)
-    }
-
-    pub(crate) fn preflight_named(
-        self,
-        mut spec: RunSpec,
-        named: Option<NamedRun>,
-    ) -> Result<CheckedRun<'a>, Error> {
+    pub(crate) fn preflight(self, mut spec: RunSpec) -> Result<CheckedRun<'a>, Error> {
         let LaunchPlan { project, .. } = self;
         if let Some(scm) = &spec.scm {
             scm.preflight(project.root())?;
@@ -45,14 +35,14 @@ impl<'a> LaunchPlan<'a> {
         let uncommitted = new_scm.and_then(|scm| scm.uncommitted(project.root()));
         checks::check_budgets_enforceable(&spec)?;
         if let (Some(resume), Some(state)) = (&self.resume, &spec.resumed) {
-            checks::check_budget_left(&spec, &resume.id, state)?;
+            checks::check_budget_left(&spec, &resume.dir.id, state)?;
         }
         let selection = sandbox::select_sandbox(&mut spec, project, &self)?;
         spec.missing_signal_warning = checks::missing_signal_warning(&spec);
         let mut preface = self.preface(&spec, &selection);
         let warnings = uncommitted.into_iter().chain(active_marker::ignore_marker(project, &spec));
         preface.extend(warnings.map(|message| Event::Warning { message: message.into() }));
-        Ok(CheckedRun { plan: self, spec, selection, preface, named })
+        Ok(CheckedRun { plan: self, spec, selection, preface })
     }
 
     fn preface(&self, spec: &RunSpec, selection: &Selection) -> Vec<Event<'static>> {

@@ -32,7 +32,7 @@ struct Prepared {
 
 impl CheckedRun<'_> {
     pub(super) fn start(mut self) -> Result<u8, Error> {
-        let name = if self.named.is_some() { None } else { NameReservation::new(&self.plan)? };
+        let name = NameReservation::new(&mut self.plan)?;
         let mut session = self.open_session()?;
         let prepared = match self.prepare(&mut session, name) {
             Ok(prepared) => prepared,
@@ -57,7 +57,7 @@ impl CheckedRun<'_> {
             command: spec.command,
             retention: self.retention(),
             shared,
-            resume: resumed.map(|resume| resume.id.as_str()),
+            resume: resumed.map(|resume| resume.dir.id.as_str()),
             known_journal_bytes: resumed.map(|resume| resume.state.journal_size),
             spec: &plan.spec.to_json()?,
         };
@@ -125,13 +125,12 @@ impl CheckedRun<'_> {
     ) -> Result<Vec<Box<dyn Reporter>>, Error> {
         let output = self.plan.view.output;
         let style = style(self.plan.view, self.plan.settings());
-        let is_in_window = self.named.is_some() || self.plan.window.is_some();
-        let named = self.named.take().map(Ok);
-        let claim = |name: NameReservation| name.claim(session.world.run_dir(), &self.spec);
-        let named = named.or_else(|| name.map(claim)).transpose();
-        let attached = named.and_then(|named| {
-            named.map(|named| named.attach(session, output, style.clone())).transpose()
-        });
+        let is_in_window = matches!(name, Some(NameReservation::Window(_)));
+        let attach = |name: NameReservation| {
+            let named = name.claim(session.world.run_dir(), &self.spec)?;
+            named.attach(session, output, style.clone())
+        };
+        let attached = name.map(attach).transpose();
         let mut reporters = match attached {
             Ok(Some(reporters)) => reporters,
             Err(err) if is_in_window => {

@@ -44,6 +44,15 @@ pub enum StoredState {
     Invalid(String),
 }
 
+impl StoredState {
+    pub fn known(self) -> Option<Box<WorkerState>> {
+        match self {
+            StoredState::State(state) => Some(state),
+            StoredState::Missing | StoredState::Invalid(_) => None,
+        }
+    }
+}
+
 impl Worker {
     pub fn state_path(&self) -> PathBuf {
         self.path.join("state.json")

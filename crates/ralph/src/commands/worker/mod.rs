@@ -5,7 +5,6 @@ mod control;
 mod list;
 mod live;
 mod logs;
-mod run_loop;
 mod spawn;
 mod template;
 
@@ -19,7 +18,6 @@ pub use args::{
 pub use control::{NewLimits, kill, pause, resume, rm};
 pub use list::{ls, status};
 pub use logs::{attach, logs, send, wait};
-pub(crate) use run_loop::run_loop;
 pub use spawn::spawn;
 pub(crate) use spawn::{launch_spec, start_in_background};
 pub use template::template;
