@@ -6,8 +6,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use ralph_driver::world::{
-    Control, ControlRequest, Files, Journal, Part, PathKind, Processes, Repository, RunStep,
-    Started, Uncommitted,
+    Control, Files, Journal, Part, PathKind, Processes, Repository, RunStep, Started, Uncommitted,
 };
 use ralph_engine::machine::Now;
 use ralph_events::run_state::RunState;
@@ -17,6 +16,7 @@ use ralph_git::lock_files::LockStatus;
 use ralph_process::{ChildId, Launch, Occurrence, System, TerminalSize};
 use ralph_report::summary::Summary;
 use ralph_sandbox::proxy::Refusal;
+use ralph_store::requests::Request;
 
 pub(super) struct NullWorld {
     system: System,
@@ -39,7 +39,7 @@ impl Processes for NullWorld {
     fn start(&mut self, part: Part, launch: &Launch<'_>) -> io::Result<Started> {
         let started = match part {
             Part::InteractiveAgent => return Err(io::ErrorKind::Unsupported.into()),
-            Part::Filter => self.system.start_with_stdin_pipe(launch),
+            Part::Filter => self.system.start(&Launch { has_stdin_pipe: true, ..launch.clone() }),
             Part::Agent | Part::Check | Part::Scm | Part::Notify => self.system.start(launch),
         };
         started.map(Started::new)
@@ -175,7 +175,7 @@ impl Repository for NullWorld {
 }
 
 impl Control for NullWorld {
-    fn requests(&mut self) -> Vec<ControlRequest> {
+    fn requests(&mut self) -> Vec<Request> {
         Vec::new()
     }
 

@@ -315,10 +315,10 @@ impl StreamJsonParser {
     }
 
     fn result(&mut self, bytes: &[u8], emit: &mut Emit<'_>) -> LineOutcome {
-        let Ok(line) = serde_json::from_slice::<ResultLine<'_>>(bytes) else {
+        let Some(line) = ResultLine::parse(bytes) else {
             return LineOutcome::Malformed;
         };
-        let usage = self.account.finish(&line, self.dialect);
+        let usage = self.account.finish(line, self.dialect);
         let failure = line.failure(self.api_error.as_deref(), self.resets_at);
         if failure.is_none()
             && self.dialect.result_counts_as_text
@@ -334,9 +334,10 @@ impl StreamJsonParser {
                 Some(remedy) => with_credentials_hint(failure, remedy),
                 None => failure,
             }),
-            usage: (line.usage.is_some() || line.model_usage.is_some() || !usage.is_zero())
-                .then_some(usage),
-            turns: line.num_turns.map(RawJson::as_u32),
+            usage: (["usage", "modelUsage"].iter().any(|name| line.member(name).is_some())
+                || !usage.is_zero())
+            .then_some(usage),
+            turns: line.member("num_turns").map(RawJson::as_u32),
         });
         LineOutcome::Result
     }

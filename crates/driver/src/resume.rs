@@ -102,14 +102,11 @@ pub fn commits_since(moved: NewCommits, committing: Option<&str>) -> Vec<Event<'
         && is_own(first, subject)
     {
         let own = commits.remove(0);
-        let id = own.id.clone();
         if commits.is_empty() {
-            return vec![Event::Repository {
-                head: head.into(),
-                commits: vec![own],
-                by_others: false,
-            }];
+            commits.push(own);
+            return vec![Event::Repository { head: head.into(), commits, by_others: false }];
         }
+        let id = own.id.clone();
         events.push(Event::Repository { head: id.into(), commits: vec![own], by_others: false });
     }
     let by_others = !commits.is_empty();

@@ -69,15 +69,8 @@ pub struct SessionOptions<'a> {
 
 impl RunSession {
     /// Takes the project's lock, and creates or reopens the run's files.
-    pub fn open(project: &Project, opening: SessionOptions<'_>) -> Result<RunSession, Error> {
-        let SessionOptions {
-            command,
-            retention: keep,
-            shared,
-            resume,
-            known_journal_bytes: known,
-            spec,
-        } = opening;
+    pub fn open(project: &Project, options: SessionOptions<'_>) -> Result<RunSession, Error> {
+        let SessionOptions { retention, resume, .. } = options;
         let dir = project.ralph_dir();
         project.prepare_state().map_err(|err| home_not_writable_error(project, &err))?;
         project.prepare().map_err(|err| not_writable_error(&dir, &err))?;
@@ -87,11 +80,14 @@ impl RunSession {
             Some(run) => run.to_owned(),
             None => runs::new_id(jiff::Timestamp::now().as_millisecond()),
         };
-        let me =
-            Holder { pid: std::process::id(), run: run_id.clone(), command: command.to_owned() };
+        let me = Holder {
+            pid: std::process::id(),
+            run: run_id.clone(),
+            command: options.command.to_owned(),
+        };
         let lock_path = project.lock_path();
         let take = || {
-            let taken = if shared {
+            let taken = if options.shared {
                 Lock::try_lock_shared(project.root(), &lock_path)
             } else {
                 Lock::try_lock(project.root(), &lock_path, &me)
@@ -111,27 +107,27 @@ impl RunSession {
                 .map_err(|err| Error::failed(format!("cannot watch over processes: {err}")))?;
             let run = project.run_dir(&run_id);
             // From here on no other process can resume it.
-            if known.is_some_and(|known| known != run.journal_size()) {
+            if options.known_journal_bytes.is_some_and(|known| known != run.journal_size()) {
                 return Err(Error::input(format!(
                     "run {run_id} went on meanwhile, by another ralph that has ended since"
                 ))
                 .hint(format!("see what it came to: ralph report {run_id}")));
             }
-            let files = open_files(&run, keep, resume.is_some(), spec);
-            let files = files.map_err(|err| {
+            let opened = open_files(&run, retention, resume.is_some(), options.spec)
+                .map_err(|err| home_not_writable_error(project, &err))
+                .and_then(|files| {
+                    // Last, so that every recorded run has really started.
+                    let links =
+                        LinkGuard::start(home.as_deref(), project.root()).map_err(|err| {
+                            Error::input(err.to_string()).hint(link_guard::hint(&err))
+                        })?;
+                    Ok((system, files, links))
+                });
+            opened.inspect_err(|_| {
                 if resume.is_none() {
                     let _ = runs::remove(&run);
                 }
-                home_not_writable_error(project, &err)
-            })?;
-            // Last, so that every recorded run has really started.
-            let links = LinkGuard::start(home.as_deref(), project.root()).map_err(|err| {
-                if resume.is_none() {
-                    let _ = runs::remove(&run);
-                }
-                Error::input(err.to_string()).hint(link_guard::hint(&err))
-            })?;
-            Ok((system, files, links))
+            })
         };
         match open() {
             Ok((system, files, (links, found))) => {
@@ -154,10 +150,14 @@ impl RunSession {
                 }
                 // A new run must be visible. Old runs that cannot be removed only take up space.
                 let spare = before.map(|before| before.run.as_str()).or(resume);
-                let _ =
-                    runs::prune(&project.runs_dir(), &project.ralph_dir(), keep.runs.max(1), spare);
+                let _ = runs::prune(
+                    &project.runs_dir(),
+                    &project.ralph_dir(),
+                    retention.runs.max(1),
+                    spare,
+                );
                 let mut world =
-                    RealWorld::new(system, files, project.clone(), lock, keep.log_bytes());
+                    RealWorld::new(system, files, project.clone(), lock, retention.log_bytes());
                 world.set_link_guard(links);
                 Ok(RunSession { run_id, world, preface, is_new: resume.is_none() })
             }
@@ -189,18 +189,11 @@ impl RunSession {
 
 /// Takes a lock, retrying briefly while its holder is temporary.
 fn lock_with_retry(
-    mut take: impl FnMut() -> Result<LockAttempt, Error>,
+    take: impl FnMut() -> Result<LockAttempt, Error>,
     passes: impl Fn(Option<&Holder>) -> bool,
 ) -> Result<LockAttempt, Error> {
-    let mut taken = take();
-    lock::holds_for(LOCK_RETRY_FOR, || {
-        let again = matches!(&taken, Ok(LockAttempt::Held(holder)) if passes(holder.as_ref()));
-        if again {
-            taken = take();
-        }
-        again
-    });
-    taken
+    let again = |taken: &Result<LockAttempt, Error>| matches!(taken, Ok(LockAttempt::Held(holder)) if passes(holder.as_ref()));
+    lock::retry(LOCK_RETRY_FOR, take, again)
 }
 
 /// Ends the leftover processes of a dead run, before files are read that they may be writing. `tell` says so at
@@ -229,7 +222,7 @@ pub fn recover(
     let interrupts = Interrupts::install().ok();
     tell(&format!("ending what run {run} left behind"));
     let mut asked = false;
-    let ended = process::kill_by_env_unless(RUN_ID, &run, LEFTOVER_GRACE_MS, || {
+    let ended = process::kill_by_env(RUN_ID, &run, LEFTOVER_GRACE_MS, || {
         asked |= interrupts.is_some_and(Interrupts::take_interrupt);
         asked
     });
@@ -285,33 +278,30 @@ pub fn lock_task_list_idle(
 }
 
 pub fn not_writable_error(path: &Path, err: &io::Error) -> Error {
-    Error::input(format!("cannot write {}: {err}", path.display())).hint(io_error_hint(err))
-}
-
-pub fn home_not_writable_error(project: &Project, err: &io::Error) -> Error {
-    let path = project.state_dir().display();
-    let full = matches!(err.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
-    let hint = if full {
-        "the disk is full: make room and run again; nothing was started"
-    } else {
-        "ralph stores its runs there; make it writable, or set RALPH_HOME to a directory that is"
-    };
-    Error::input(format!("cannot write {path}: {err}")).hint(hint)
-}
-
-fn io_error_hint(err: &io::Error) -> &'static str {
-    match err.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "the disk is full: make room and run again; nothing was started"
-        }
+    let hint = match err.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => DISK_FULL_HINT,
         io::ErrorKind::IsADirectory
         | io::ErrorKind::NotADirectory
         | io::ErrorKind::AlreadyExists => {
             "ralph needs that name for a file or directory of its own; move what is there away"
         }
         _ => "ralph keeps its logs there; make it writable",
-    }
+    };
+    Error::input(format!("cannot write {}: {err}", path.display())).hint(hint)
 }
+
+pub fn home_not_writable_error(project: &Project, err: &io::Error) -> Error {
+    let hint = match err.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => DISK_FULL_HINT,
+        _ => {
+            "ralph stores its runs there; make it writable, or set RALPH_HOME to a directory that is"
+        }
+    };
+    let path = project.state_dir().display();
+    Error::input(format!("cannot write {path}: {err}")).hint(hint)
+}
+
+const DISK_FULL_HINT: &str = "the disk is full: make room and run again; nothing was started";
 
 fn locked_error(what: &Path, holder: Option<Holder>) -> Error {
     let what = what.display();
@@ -334,12 +324,11 @@ fn open_files(run: &RunDir, keep: Retention, resume: bool, spec: &[u8]) -> io::R
     }
     save_privately(&run.spec(), spec)?;
     // The run may have been killed before its journal existed.
-    let files = if resume && run.journal().exists() {
-        RunFiles::reopen(run.clone(), keep.raw_bytes)?
+    if resume && run.journal().exists() {
+        RunFiles::reopen(run.clone(), keep.raw_bytes)
     } else {
-        RunFiles::create(run.clone(), keep.raw_bytes)?
-    };
-    Ok(files)
+        RunFiles::create(run.clone(), keep.raw_bytes)
+    }
 }
 
 fn unfinished_run_event(project: &Project, before: &Holder) -> Option<Event<'static>> {
@@ -367,7 +356,7 @@ fn unfinished_run_event(project: &Project, before: &Holder) -> Option<Event<'sta
 }
 
 fn kill_leftovers(run: &str) -> Option<Event<'static>> {
-    recovered_event(run, process::kill_by_env(RUN_ID, run, LEFTOVER_GRACE_MS))
+    recovered_event(run, process::kill_by_env(RUN_ID, run, LEFTOVER_GRACE_MS, || false))
 }
 
 fn recovered_event(run: &str, mut processes: Vec<Leftover>) -> Option<Event<'static>> {

@@ -26,6 +26,7 @@ use ralph_store::guardrail_logs::GuardrailLogs;
 use ralph_store::lock::Lock;
 use ralph_store::log_files::BoundedLog;
 use ralph_store::project::Project;
+use ralph_store::requests::Request;
 use ralph_store::run_files::RunFiles;
 
 /// Changes that are in no commit.
@@ -52,21 +53,9 @@ impl PathKind {
     }
 }
 
-/// A request to a run from another process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ControlRequest {
-    Pause,
-    /// Continues, with a new iteration limit if one is given.
-    Resume {
-        max_iterations: Option<u32>,
-    },
-    /// Ends the run and its agent.
-    End,
-}
-
 /// A source of requests. A byte in the world's control pipe announces one.
 pub trait ControlSource {
-    fn take(&mut self) -> Vec<ControlRequest>;
+    fn take(&mut self) -> Vec<Request>;
     /// The requests taken so far are in the journal.
     fn acknowledge(&mut self);
     /// Returns why no requests can arrive any more.
@@ -198,7 +187,7 @@ pub trait Repository {
 /// Requests to the run, and reasons why it cannot continue.
 pub trait Control {
     /// Requests since the last call.
-    fn requests(&mut self) -> Vec<ControlRequest>;
+    fn requests(&mut self) -> Vec<Request>;
     /// The requests taken so far are in the journal; until then they survive a crash.
     fn acknowledge_requests(&mut self);
     /// Hosts refused since the last call.

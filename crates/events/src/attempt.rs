@@ -186,5 +186,6 @@ mod tests {
             );
         }
         assert_eq!(why_it_gave_up("the limit of iterations is reached"), None);
+        assert_eq!(how_much_was_used_up(&budget_exceeded_message("$5 of $5")), Some("$5 of $5"));
     }
 }

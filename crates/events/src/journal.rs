@@ -2,7 +2,6 @@
 
 mod skim;
 
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek};
 
 use crate::event::{Entry, Event, Stamp};
@@ -164,15 +163,15 @@ pub fn unreadable_message(lines: u64) -> Option<String> {
     }
 }
 
-/// Returns the length of the complete lines of a file.
-pub fn complete_lines_len(file: &mut File) -> io::Result<u64> {
-    let mut end = file.metadata()?.len();
+/// Returns the length of the complete lines of a journal.
+pub fn complete_lines_len(journal: &mut (impl Read + Seek)) -> io::Result<u64> {
+    let mut end = journal.seek(io::SeekFrom::End(0))?;
     let mut block = [0; 8192];
     while end > 0 {
         let start = end.saturating_sub(block.len() as u64);
         let length = usize::try_from(end - start).unwrap_or(block.len());
-        file.seek(io::SeekFrom::Start(start))?;
-        file.read_exact(&mut block[..length])?;
+        journal.seek(io::SeekFrom::Start(start))?;
+        journal.read_exact(&mut block[..length])?;
         if let Some(newline) = memchr::memrchr(b'\n', &block[..length]) {
             return Ok(start + newline as u64 + 1);
         }
@@ -235,6 +234,36 @@ mod tests {
         assert_eq!(entries.by_ref().count(), 2);
         assert_eq!(entries.unreadable(), 2);
         assert!(entries.line.capacity() <= BUFFER, "nothing is held of it");
+    }
+
+    #[test]
+    fn read_error_ends_journal_and_counts_as_damage() {
+        struct Broken;
+        impl Read for Broken {
+            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+                Err(io::Error::other("broken disk"))
+            }
+        }
+        let mut lines = LineEncoder::default();
+        lines.push(at(1), &text("one"));
+        let mut entries = entries(lines.bytes().chain(Broken));
+        assert_eq!(entries.by_ref().count(), 1);
+        assert_eq!(entries.unreadable(), 1);
+        assert_eq!(unreadable_message(0), None);
+        assert!(unreadable_message(1).is_some_and(|message| message.starts_with("a line")));
+        assert!(unreadable_message(2).is_some_and(|message| message.starts_with("2 lines")));
+    }
+
+    #[test]
+    fn complete_lines_end_with_last_newline() {
+        // Torn lines shorter and longer than what is read at once.
+        for torn in [0, 1, 8_191, 8_192, 8_193, 20_000] {
+            for complete in ["", "\n", "{}\n", "{\"a\":1}\n{}\n"] {
+                let bytes = [complete.as_bytes(), &vec![b'x'; torn]].concat();
+                let length = complete_lines_len(&mut io::Cursor::new(bytes)).unwrap();
+                assert_eq!(length, complete.len() as u64, "{complete:?} and {torn} more");
+            }
+        }
     }
 
     #[test]

@@ -169,6 +169,34 @@ mod tests {
     }
 
     #[test]
+    fn every_kind_of_token_has_its_price() {
+        let million = 1_000_000;
+        for (usage, price) in [
+            (Usage { input_tokens: million, ..Usage::default() }, 5.0),
+            (Usage { output_tokens: million, ..Usage::default() }, 25.0),
+            (Usage { cache_read_tokens: million, ..Usage::default() }, 0.5),
+            (Usage { cache_write_tokens: million, ..Usage::default() }, 6.25),
+        ] {
+            assert_eq!(Spending::default().estimate(&usage), price, "{usage:?}");
+        }
+    }
+
+    #[test]
+    fn later_record_adds_only_missing_usage() {
+        let mut spending = Spending::default();
+        spending.end_attempt(&used(1_000_000, Some(2.0)));
+        spending.at_least(&used(1_000_000, Some(2.0)));
+        assert_eq!(spending.reported(), used(1_000_000, Some(2.0)));
+        spending.at_least(&used(1_500_000, Some(3.0)));
+        assert_eq!(spending.budget_usage(), used(1_500_000, Some(3.0)));
+        // Missing tokens without a price are estimated at the prices of this run.
+        spending.at_least(&used(2_000_000, Some(3.0)));
+        assert_eq!(spending.reported(), used(2_000_000, Some(3.0)));
+        assert_eq!(spending.budget_usage().cost_usd, Some(4.0));
+        assert_eq!(spending.iteration(), used(1_000_000, Some(2.0)));
+    }
+
+    #[test]
     fn agent_without_usage_has_zero_spending() {
         let mut spending = Spending::default();
         spending.end_attempt(&Usage::default());

@@ -15,7 +15,7 @@ use ralph_store::project_record;
 
 use super::config_trust::{self, ConfigRepository};
 use super::hardening::{self, GitPurpose};
-use super::link_guard::{self, GitAccess};
+use super::link_guard;
 use super::lock_files::is_lock_error;
 
 /// For calls without network.
@@ -73,8 +73,8 @@ fn run_git_once(
     };
     let git_dir = words.first().and_then(|word| word.as_bytes().strip_prefix(b"--git-dir="));
     let git_dir = git_dir.map(|path| Path::new(OsStr::from_bytes(path)));
-    let access = git_access(purpose, &words);
-    link_guard::check_before_git(directory, git_dir, access)
+    let writes = purpose == GitPurpose::Write || changes_refs_or_index(&words);
+    link_guard::check_before_git(directory, git_dir, writes)
         .map_err(|err| failed(&err.to_string()).hint(link_guard::hint(&err)))?;
     let to_error = |err: io::Error| match err.kind() {
         io::ErrorKind::Interrupted => {
@@ -91,7 +91,7 @@ fn run_git_once(
     };
     let git = find_git(purpose).map_err(|err| git_missing_error(&err))?;
     let output = git.run(&hardening::git_args(purpose, &settings, args), directory, timeout);
-    if access == GitAccess::Write {
+    if writes {
         link_guard::check_after_write(directory, git_dir);
     }
     let output = output.map_err(to_error)?;
@@ -108,12 +108,9 @@ fn run_git_once(
     }
 }
 
-/// Some calls without hooks change refs or the index.
-fn git_access(purpose: GitPurpose, words: &[&OsStr]) -> GitAccess {
+fn changes_refs_or_index(words: &[&OsStr]) -> bool {
     let command = words.iter().find(|word| !word.as_bytes().starts_with(b"-"));
-    let writes = command
-        .is_some_and(|command| ["add", "branch", "reset"].iter().any(|name| command == name));
-    if writes || purpose == GitPurpose::Write { GitAccess::Write } else { GitAccess::Read }
+    command.is_some_and(|command| ["add", "branch", "reset"].iter().any(|name| command == name))
 }
 
 /// Disables hooks that a sandboxed agent can write. Queues a warning.

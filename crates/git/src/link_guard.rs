@@ -28,7 +28,7 @@ use ralph_store::project_record::{GitBaseline, GitDirs};
 
 use messages::{LinkError, describe, display_path, replaced_error, warning};
 pub use messages::{hint, queue_warnings, take_warnings};
-use record::{RunBaseline, baseline, find_conflicting_agent, open_records, remove_killed_runs};
+use record::{RunBaseline, baseline, open_records, refuse_other_agent, remove_killed_runs};
 use walk::{Links, Repositories, RepositoryPaths, list_entry_links, list_links, top_dirs};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,8 +93,7 @@ impl LinkGuard {
     /// before git starts.
     pub fn refuse_other_agents(&self, home: Option<&Path>) -> io::Result<()> {
         let paths = RepositoryPaths { directory: &self.known.root, git_dir: None };
-        find_conflicting_agent(&open_records(home, &paths))
-            .map_or(Ok(()), |agent| Err(agent.error()))
+        refuse_other_agent(&open_records(home, &paths))
     }
 
     /// The last check, after everything of the run has ended. Without it, the next ralph compares
@@ -113,12 +112,6 @@ impl LinkGuard {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum GitAccess {
-    Read,
-    Write,
-}
-
 /// How often this process quarantined each path.
 static QUARANTINED: Mutex<BTreeMap<PathBuf, u32>> = Mutex::new(BTreeMap::new());
 
@@ -130,21 +123,21 @@ static QUARANTINED: Mutex<BTreeMap<PathBuf, u32>> = Mutex::new(BTreeMap::new());
 pub(super) fn check_before_git(
     directory: &Path,
     git_dir: Option<&Path>,
-    access: GitAccess,
+    writes: bool,
 ) -> io::Result<()> {
     let (known, moved) = quarantine_for_git(directory, git_dir)?;
     record_quarantined(&moved);
-    if access == GitAccess::Read {
+    let moved = QUARANTINED.lock().unwrap_or_else(PoisonError::into_inner);
+    if !writes || moved.is_empty() {
         return Ok(());
     }
-    let moved = QUARANTINED.lock().unwrap_or_else(PoisonError::into_inner);
-    match (find_conflicting_agent(&known), moved.iter().find(|(_, times)| **times > 1)) {
-        (Some(agent), _) if !moved.is_empty() => Err(agent.error()),
-        (_, Some((path, _))) => Err(io::Error::other(LinkError {
+    refuse_other_agent(&known)?;
+    match moved.iter().find(|(_, times)| **times > 1) {
+        Some((path, _)) => Err(io::Error::other(LinkError {
             message: format!("{} was moved aside and came back", display_path(path)),
             hint: "find the process that makes it, and end it".to_owned(),
         })),
-        _ => Ok(()),
+        None => Ok(()),
     }
 }
 

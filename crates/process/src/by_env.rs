@@ -20,13 +20,8 @@ pub fn find_by_env(name: &str, value: &str) -> Vec<Leftover> {
 }
 
 /// Ends and returns what [`find_by_env`] finds. Blocks at most three seconds longer than the grace
-/// period.
-pub fn kill_by_env(name: &str, value: &str, grace_ms: u64) -> Vec<Leftover> {
-    kill_by_env_unless(name, value, grace_ms, || false)
-}
-
-/// `hurry` is polled and cuts the grace period short.
-pub fn kill_by_env_unless(
+/// period; `hurry` is polled and cuts that short.
+pub fn kill_by_env(
     name: &str,
     value: &str,
     grace_ms: u64,

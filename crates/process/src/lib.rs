@@ -24,7 +24,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
-pub use by_env::{find_by_env, kill_by_env, kill_by_env_unless};
+pub use by_env::{find_by_env, kill_by_env};
 pub use holders::{LockUsers, can_see_all_users, may_be_in_use};
 pub use interrupts::Interrupts;
 pub use named_pipe::create_named_pipe;
@@ -49,6 +49,16 @@ pub struct Launch<'a> {
     pub keep_background: bool,
     /// TERM instead of KILL if ralph dies: git then removes its lock files.
     pub term_on_parent_death: bool,
+    /// Takes standard input from [`System::feed`] instead.
+    pub has_stdin_pipe: bool,
+    /// Reports the screen of a new terminal as output; [`System::feed`] types.
+    pub terminal: Option<TerminalSize>,
+    /// For a wrapper such as a sandbox: the wrapped program takes the terminal into its session.
+    pub passes_terminal: bool,
+    /// For a wrapper: the wrapped program gets TERM and exits first. Linux only.
+    pub ignore_term: bool,
+    /// Linux only.
+    pub inherit: &'a [BorrowedFd<'a>],
 }
 
 impl<'a> Launch<'a> {
@@ -67,22 +77,17 @@ impl<'a> Launch<'a> {
             merge_stderr: true,
             keep_background: false,
             term_on_parent_death: false,
+            has_stdin_pipe: false,
+            terminal: None,
+            passes_terminal: false,
+            ignore_term: false,
+            inherit: &[],
         }
     }
-}
 
-/// For programs that wrap another one, as a sandbox does. Linux only.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct LaunchExtras<'a> {
-    pub inherit: &'a [BorrowedFd<'a>],
-    /// The wrapped program gets TERM and exits first.
-    pub ignore_term: bool,
-    /// See [`System::start_with_stdin_pipe`].
-    pub has_stdin_pipe: bool,
-    /// See [`System::start_on_terminal`].
-    pub terminal: Option<TerminalSize>,
-    /// The wrapped program takes the terminal into its own session.
-    pub passes_terminal: bool,
+    fn takes_terminal(&self) -> bool {
+        self.terminal.is_some() && !self.passes_terminal
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

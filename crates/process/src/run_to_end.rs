@@ -83,7 +83,6 @@ impl System {
                 Occurrence::Output(_, Stream::Stdout) => stdout.extend_from_slice(&buf),
                 Occurrence::Output(_, Stream::Stderr) => stderr.extend_from_slice(&buf),
                 Occurrence::Ended(_, ended) => break ended,
-                Occurrence::ProxyRefused => {}
                 Occurrence::Signal(signal) => {
                     signals.push(signal);
                     if signal != Signal::Resize {
@@ -91,7 +90,7 @@ impl System {
                         self.terminate_child(child);
                     }
                 }
-                Occurrence::ControlRequest | Occurrence::KeyInput => {}
+                Occurrence::ProxyRefused | Occurrence::ControlRequest | Occurrence::KeyInput => {}
                 Occurrence::Deadline => {
                     deadline = None;
                     failure.get_or_insert(io::ErrorKind::TimedOut);

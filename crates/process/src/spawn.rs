@@ -9,7 +9,7 @@ use std::path::Path;
 
 use rustix::process::Pid;
 
-use super::{Launch, LaunchExtras};
+use super::Launch;
 #[cfg(target_os = "linux")]
 use linux::start;
 
@@ -35,11 +35,11 @@ pub(super) struct OutputPipe {
 
 /// The new session shields the child from the terminal's Ctrl+C, and keeps it from prompting on
 /// `/dev/tty`.
-pub(super) fn spawn(launch: &Launch<'_>, extras: &LaunchExtras<'_>) -> io::Result<Spawned> {
-    if let Some(size) = extras.terminal {
-        return spawn_on_terminal(launch, extras, size);
+pub(super) fn spawn(launch: &Launch<'_>) -> io::Result<Spawned> {
+    if let Some(size) = launch.terminal {
+        return spawn_on_terminal(launch, size);
     }
-    let (stdin, stdin_writer) = if extras.has_stdin_pipe {
+    let (stdin, stdin_writer) = if launch.has_stdin_pipe {
         let (reader, writer) = io::pipe()?;
         set_nonblocking(writer.as_fd())?;
         (OwnedFd::from(reader), Some(writer))
@@ -52,7 +52,7 @@ pub(super) fn spawn(launch: &Launch<'_>, extras: &LaunchExtras<'_>) -> io::Resul
     let _ = rustix::pipe::fcntl_setpipe_size(&stdout.0, PIPE_BYTES);
     let stderr = if launch.merge_stderr { None } else { Some(create_output_pipe()?) };
     let stderr_writer = stderr.as_ref().unwrap_or(&stdout).1.as_fd();
-    let pid = start(launch, extras, [stdin.as_fd(), stdout.1.as_fd(), stderr_writer])?;
+    let pid = start(launch, [stdin.as_fd(), stdout.1.as_fd(), stderr_writer])?;
     let output_pipe = |(reader, writer)| OutputPipe { reader, writer: Some(writer) };
     Ok(Spawned {
         pid,
@@ -62,11 +62,7 @@ pub(super) fn spawn(launch: &Launch<'_>, extras: &LaunchExtras<'_>) -> io::Resul
     })
 }
 
-fn spawn_on_terminal(
-    launch: &Launch<'_>,
-    extras: &LaunchExtras<'_>,
-    size: super::TerminalSize,
-) -> io::Result<Spawned> {
+fn spawn_on_terminal(launch: &Launch<'_>, size: super::TerminalSize) -> io::Result<Spawned> {
     use rustix::fs::{Mode, OFlags};
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
@@ -78,7 +74,7 @@ fn spawn_on_terminal(
     let slave = rustix::fs::open(ptsname(&master, Vec::new())?, flags, Mode::empty())?;
     let writer = master.try_clone()?;
     set_nonblocking(master.as_fd())?;
-    let pid = start(launch, extras, [slave.as_fd(); 3])?;
+    let pid = start(launch, [slave.as_fd(); 3])?;
     let stdout = OutputPipe { reader: PipeReader::from(master), writer: None };
     Ok(Spawned { pid, stdout, stderr: None, stdin: Some(PipeWriter::from(writer)) })
 }
@@ -145,11 +141,7 @@ fn program_error(program: &OsStr, err: &io::Error) -> io::Error {
 
 /// `Command` resets signals itself. There is no parent-death signal.
 #[cfg(not(target_os = "linux"))]
-fn start(
-    launch: &Launch<'_>,
-    extras: &LaunchExtras<'_>,
-    [stdin, stdout, stderr]: [BorrowedFd<'_>; 3],
-) -> io::Result<Pid> {
+fn start(launch: &Launch<'_>, [stdin, stdout, stderr]: [BorrowedFd<'_>; 3]) -> io::Result<Pid> {
     use std::os::unix::process::CommandExt;
 
     let mut command = std::process::Command::new(launch.program);
@@ -167,7 +159,7 @@ fn start(
     )]
     // SAFETY: see the reason above.
     unsafe {
-        let terminal = extras.terminal.is_some() && !extras.passes_terminal;
+        let terminal = launch.takes_terminal();
         command.pre_exec(move || {
             rustix::process::setsid()?;
             if terminal {

@@ -5,7 +5,7 @@ mod ending;
 mod pipe;
 
 use std::collections::{HashSet, VecDeque};
-use std::io::{self, PipeReader};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -19,9 +19,7 @@ use self::pipe::{ChildPipe, read_pipe};
 use super::input::ChildInput;
 use super::signals::{self, SignalReader};
 use super::tree::{ProcessForest, ProcessId, ProcessTree};
-use super::{
-    ChildEnd, ChildId, Launch, LaunchExtras, Occurrence, Signal, TerminalSize, clock, spawn,
-};
+use super::{ChildEnd, ChildId, Launch, Occurrence, Signal, TerminalSize, clock, spawn};
 use ralph_events::event::{Exit, Leftover, Stream};
 
 pub(super) const READ_BYTES: usize = 256 * 1024;
@@ -45,15 +43,18 @@ pub struct System {
     reaped_some: bool,
     /// Output was returned after the deadline.
     deadline_pending: bool,
-    wake_pipe: Option<PipeReader>,
-    proxy_refused: bool,
     /// Rotates, for fairness.
     next_stream: usize,
     wakeups: u64,
-    control_pipe: Option<OwnedFd>,
-    control_requested: bool,
-    keys: Option<OwnedFd>,
-    typed: bool,
+    wake_pipe: WatchedFd,
+    control_pipe: WatchedFd,
+    keys: WatchedFd,
+}
+
+#[derive(Debug, Default)]
+struct WatchedFd {
+    fd: Option<OwnedFd>,
+    is_ready: bool,
 }
 
 /// A second one would reap the first one's children.
@@ -104,20 +105,18 @@ impl System {
             has_no_children: false,
             reaped_some: false,
             deadline_pending: false,
-            wake_pipe: None,
-            proxy_refused: false,
             next_stream: 0,
             wakeups: 0,
-            control_pipe: None,
-            control_requested: false,
-            keys: None,
-            typed: false,
+            wake_pipe: WatchedFd::default(),
+            control_pipe: WatchedFd::default(),
+            keys: WatchedFd::default(),
         })
     }
 
     /// Reports a write as [`Occurrence::ProxyRefused`].
-    pub fn set_wake_pipe(&mut self, pipe: Option<PipeReader>) {
-        self.wake_pipe = pipe.filter(|pipe| spawn::set_nonblocking(pipe.as_fd()).is_ok());
+    pub fn set_wake_pipe(&mut self, pipe: Option<impl Into<OwnedFd>>) {
+        let pipe = pipe.map(Into::into);
+        self.wake_pipe.fd = pipe.filter(|pipe| spawn::set_nonblocking(pipe.as_fd()).is_ok());
     }
 
     pub fn now_ms(&self) -> u64 {
@@ -134,13 +133,13 @@ impl System {
     /// It cannot be made nonblocking.
     pub fn set_control_pipe(&mut self, pipe: OwnedFd) -> io::Result<()> {
         spawn::set_nonblocking(pipe.as_fd())?;
-        self.control_pipe = Some(pipe);
+        self.control_pipe.fd = Some(pipe);
         Ok(())
     }
 
     /// Reports input as [`Occurrence::KeyInput`], until its end.
     pub fn set_key_input(&mut self, keys: OwnedFd) {
-        self.keys = Some(keys);
+        self.keys.fd = Some(keys);
     }
 
     pub fn is_idle(&self) -> bool {
@@ -152,44 +151,7 @@ impl System {
     /// The error is `NotFound` for a missing program or directory, `PermissionDenied` for an
     /// unusable one.
     pub fn start(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
-        self.start_with(launch, &LaunchExtras::default())
-    }
-
-    /// Takes standard input from [`System::feed`].
-    pub fn start_with_stdin_pipe(&mut self, launch: &Launch<'_>) -> io::Result<(ChildId, u32)> {
-        self.start_with(launch, &LaunchExtras { has_stdin_pipe: true, ..LaunchExtras::default() })
-    }
-
-    /// Reports the screen as output; [`System::feed`] types.
-    pub fn start_on_terminal(
-        &mut self,
-        launch: &Launch<'_>,
-        size: TerminalSize,
-    ) -> io::Result<(ChildId, u32)> {
-        self.start_with(launch, &LaunchExtras { terminal: Some(size), ..LaunchExtras::default() })
-    }
-
-    pub fn resize(&mut self, child: ChildId, size: TerminalSize) {
-        let input = self.position(child).and_then(|index| self.children[index].input.as_ref());
-        if let Some(input) = input {
-            let _ = rustix::termios::tcsetwinsize(input.fd(), size.winsize());
-        }
-    }
-
-    /// Whether the child has left line mode.
-    pub fn reads_keys(&self, child: ChildId) -> bool {
-        let input = self.position(child).and_then(|index| self.children[index].input.as_ref());
-        let Some(input) = input else { return false };
-        rustix::termios::tcgetattr(input.fd())
-            .is_ok_and(|mode| !mode.local_modes.contains(rustix::termios::LocalModes::ICANON))
-    }
-
-    pub fn start_with(
-        &mut self,
-        launch: &Launch<'_>,
-        extras: &LaunchExtras<'_>,
-    ) -> io::Result<(ChildId, u32)> {
-        let spawned = spawn::spawn(launch, extras)?;
+        let spawned = spawn::spawn(launch)?;
         let id = ChildId(self.next_id);
         self.next_id += 1;
         self.has_no_children = false;
@@ -207,6 +169,21 @@ impl System {
             leftovers: Vec::new(),
         });
         Ok((id, spawned.pid.as_raw_pid().unsigned_abs()))
+    }
+
+    pub fn resize(&mut self, child: ChildId, size: TerminalSize) {
+        let input = self.position(child).and_then(|index| self.children[index].input.as_ref());
+        if let Some(input) = input {
+            let _ = rustix::termios::tcsetwinsize(input.fd(), size.winsize());
+        }
+    }
+
+    /// Whether the child has left line mode.
+    pub fn reads_keys(&self, child: ChildId) -> bool {
+        let input = self.position(child).and_then(|index| self.children[index].input.as_ref());
+        let Some(input) = input else { return false };
+        rustix::termios::tcgetattr(input.fd())
+            .is_ok_and(|mode| !mode.local_modes.contains(rustix::termios::LocalModes::ICANON))
     }
 
     /// Queues input without blocking; `false` if the buffer is full. Input for a child that has
@@ -236,21 +213,21 @@ impl System {
             if let Some(signal) = self.pending.pop_front() {
                 return Occurrence::Signal(signal);
             }
-            if std::mem::take(&mut self.control_requested) {
-                drain(&mut self.control_pipe);
+            if std::mem::take(&mut self.control_pipe.is_ready) {
+                drain(&mut self.control_pipe.fd);
                 return Occurrence::ControlRequest;
             }
-            if std::mem::take(&mut self.typed) && self.read_keys(buf) {
+            if std::mem::take(&mut self.keys.is_ready) && self.read_keys(buf) {
                 return Occurrence::KeyInput;
             }
             let now = clock::now_ms();
             self.advance(now);
             if let Some(index) = self.children.iter().position(Child::is_finished) {
-                let child = self.children.remove(index);
-                return Occurrence::Ended(child.id, child.ended());
+                let Child { id, exit, leftovers, .. } = self.children.remove(index);
+                return Occurrence::Ended(id, ChildEnd { exit, leftovers });
             }
-            if std::mem::take(&mut self.proxy_refused) {
-                drain(&mut self.wake_pipe);
+            if std::mem::take(&mut self.wake_pipe.is_ready) {
+                drain(&mut self.wake_pipe.fd);
                 return Occurrence::ProxyRefused;
             }
             let due = until_ms.is_some_and(|until| until <= now);
@@ -271,13 +248,13 @@ impl System {
     }
 
     fn read_keys(&mut self, buf: &mut Vec<u8>) -> bool {
-        let Some(keys) = &self.keys else { return false };
+        let Some(keys) = &self.keys.fd else { return false };
         buf.reserve(4096);
         match rustix::io::read(keys, rustix::buffer::spare_capacity(buf)) {
             Ok(1..) => true,
             Err(Errno::INTR | Errno::AGAIN) => false,
             Ok(0) | Err(_) => {
-                self.keys = None;
+                self.keys.fd = None;
                 false
             }
         }
@@ -345,7 +322,6 @@ impl System {
                 }
             }
         }
-        let readers = polled.len();
         let mut fed = Vec::new();
         for (index, child) in self.children.iter().enumerate() {
             if let Some(input) = child.input.as_ref().filter(|input| input.has_pending()) {
@@ -353,42 +329,31 @@ impl System {
                 polled.push(PollFd::from_borrowed_fd(input.fd(), PollFlags::OUT));
             }
         }
-        let others = polled.len();
-        if let Some(door) = &self.control_pipe {
-            polled.push(PollFd::from_borrowed_fd(door.as_fd(), PollFlags::IN));
-        }
-        if let Some(bell) = &self.wake_pipe {
-            polled.push(PollFd::from_borrowed_fd(bell.as_fd(), PollFlags::IN));
-        }
-        if let Some(keys) = &self.keys {
-            polled.push(PollFd::from_borrowed_fd(keys.as_fd(), PollFlags::IN));
+        let watched = [&self.control_pipe, &self.wake_pipe, &self.keys];
+        for fd in watched.into_iter().filter_map(|watched| watched.fd.as_ref()) {
+            polled.push(PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN));
         }
         let result = rustix::event::poll(&mut polled, timeout.as_ref());
         self.wakeups += 1;
+        // In the order of `polled`.
+        let ready: Vec<bool> = polled.iter().map(|fd| !fd.revents().is_empty()).collect();
+        let mut ready = ready.into_iter();
+        let mut is_next_ready = || ready.next().unwrap_or(false);
         // EINTR: a handler has run.
-        self.signal_pending = result.is_err() || !polled[0].revents().is_empty();
+        self.signal_pending = is_next_ready() || result.is_err();
         if self.signal_pending {
             return None;
         }
-        if self.keys.is_some() {
-            self.typed = polled.pop().is_some_and(|keys| !keys.revents().is_empty());
+        for source in &mut sources {
+            source.2 |= is_next_ready();
         }
-        if self.wake_pipe.is_some() {
-            self.proxy_refused = polled.pop().is_some_and(|pipe| !pipe.revents().is_empty());
-        }
-        if self.control_pipe.is_some() {
-            self.control_requested = polled.pop().is_some_and(|pipe| !pipe.revents().is_empty());
-        }
-        let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
-        for (source, fd) in sources.iter_mut().zip(&polled[1..readers]) {
-            source.2 |= is_ready(fd);
-        }
-        fed.retain({
-            let mut ready = polled[readers..others].iter().map(is_ready);
-            move |_| ready.next().unwrap_or(false)
-        });
         for index in fed {
-            ChildInput::flush(&mut self.children[index].input);
+            if is_next_ready() {
+                ChildInput::flush(&mut self.children[index].input);
+            }
+        }
+        for watched in [&mut self.control_pipe, &mut self.wake_pipe, &mut self.keys] {
+            watched.is_ready = watched.fd.is_some() && is_next_ready();
         }
         self.read_round_robin(&sources, buf)
     }
@@ -423,7 +388,7 @@ impl System {
 }
 
 /// Reads all that is there: the receiver handles it at once. Closes the pipe if its writers are gone.
-fn drain(slot: &mut Option<impl AsFd>) {
+fn drain(slot: &mut Option<OwnedFd>) {
     let mut bytes = [0; 256];
     while let Some(pipe) = slot {
         match rustix::io::read(pipe, &mut bytes) {
@@ -451,9 +416,5 @@ impl Drop for System {
 impl Child {
     fn is_finished(&self) -> bool {
         self.stage == ChildStage::Ended && self.stdout.is_none() && self.stderr.is_none()
-    }
-
-    fn ended(self) -> ChildEnd {
-        ChildEnd { exit: self.exit, leftovers: self.leftovers }
     }
 }

@@ -2,7 +2,6 @@
 
 pub mod agents;
 pub mod archive;
-pub mod build;
 pub mod completions;
 pub mod demo;
 pub mod doctor;
@@ -11,7 +10,6 @@ pub mod init;
 pub mod man;
 pub mod mode;
 pub mod new;
-pub mod plan;
 pub mod plugin;
 pub mod prompt;
 pub mod report;

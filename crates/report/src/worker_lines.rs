@@ -376,34 +376,31 @@ impl WorkerTracker {
             }
             _ => {}
         }
-        match event {
-            // The limit in the file may be edited meanwhile; only these events replace it.
-            Event::RunStarted { .. } | Event::IterationStarted { .. } | Event::Resumed { .. } => {
-                state.max_iterations = run.info.max_iterations;
-            }
-            _ => {}
+        // The limit in the file may be edited meanwhile; only these events replace it.
+        if let Event::RunStarted { .. } | Event::IterationStarted { .. } | Event::Resumed { .. } =
+            event
+        {
+            state.max_iterations = run.info.max_iterations;
         }
-        match event {
-            Event::RunContinued { .. }
-            | Event::IterationStarted { .. }
-            | Event::IterationEnded { .. } => state.iteration_open = totals.iteration_open,
-            _ => {}
+        if let Event::RunContinued { .. }
+        | Event::IterationStarted { .. }
+        | Event::IterationEnded { .. } = event
+        {
+            state.iteration_open = totals.iteration_open;
         }
-        match event {
-            Event::Retrying { .. }
-            | Event::IterationEnded { .. }
-            | Event::RunEnded { outcome: Outcome::AgentFailed, .. } => {
-                state.consecutive_failures = totals.failures.consecutive;
-            }
-            _ => {}
+        if let Event::Retrying { .. }
+        | Event::IterationEnded { .. }
+        | Event::RunEnded { outcome: Outcome::AgentFailed, .. } = event
+        {
+            state.consecutive_failures = totals.failures.consecutive;
         }
-        match event {
-            Event::RunStarted { .. }
-            | Event::RunContinued { .. }
-            | Event::Paused
-            | Event::Resumed { .. }
-            | Event::RunEnded { .. } => self.update_clock(at.time_ms, run),
-            _ => {}
+        if let Event::RunStarted { .. }
+        | Event::RunContinued { .. }
+        | Event::Paused
+        | Event::Resumed { .. }
+        | Event::RunEnded { .. } = event
+        {
+            self.update_clock(at.time_ms, run);
         }
         self.update_status(run);
     }

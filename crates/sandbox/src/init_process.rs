@@ -14,6 +14,7 @@ use ::landlock::{
     path_beneath_rules,
 };
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use serde::{Deserialize, Serialize};
 
 use super::landlock;
 use super::proxy;
@@ -27,7 +28,7 @@ pub(super) const MAX_PORTS: usize = proxy::MAX_LISTENERS - 1;
 
 pub const SETUP_FAILED: u8 = 125;
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct InitArgs {
     /// For the proxy's listener, then one per port.
     pub(super) socket: Option<i32>,
@@ -42,30 +43,11 @@ pub(super) struct InitArgs {
 
 impl InitArgs {
     pub(super) fn to_argument(&self) -> OsString {
-        let mut words = Vec::new();
-        words.extend(self.socket.map(|socket| format!("socket={socket}")));
-        words.extend(self.terminal.map(|terminal| format!("terminal={terminal}")));
-        words.extend(self.ports.iter().map(|port| format!("port={port}")));
-        words.extend(self.close.then(|| "close".to_owned()));
-        words.extend(self.filter.then(|| "filter".to_owned()));
-        words.extend(self.writable.map(|count| format!("writable={count}")));
-        words.join(",").into()
+        serde_json::to_string(self).unwrap_or_default().into()
     }
 
     fn from_argument(text: &OsStr) -> Option<InitArgs> {
-        let mut orders = InitArgs::default();
-        for word in text.to_str()?.split(',').filter(|word| !word.is_empty()) {
-            match word.split_once('=') {
-                Some(("socket", number)) => orders.socket = Some(number.parse().ok()?),
-                Some(("terminal", number)) => orders.terminal = Some(number.parse().ok()?),
-                Some(("port", number)) => orders.ports.push(number.parse().ok()?),
-                Some(("writable", number)) => orders.writable = Some(number.parse().ok()?),
-                None if word == "close" => orders.close = true,
-                None if word == "filter" => orders.filter = true,
-                _ => return None,
-            }
-        }
-        Some(orders)
+        serde_json::from_slice(text.as_bytes()).ok()
     }
 }
 
@@ -311,7 +293,7 @@ mod tests {
         ] {
             assert_eq!(InitArgs::from_argument(&orders.to_argument()), Some(orders));
         }
-        for nonsense in ["x", "socket=", "port=70000", "close=1"] {
+        for nonsense in ["x", "{}", r#"{"ports":[70000]}"#, r#"{"close":1}"#] {
             assert_eq!(InitArgs::from_argument(OsStr::new(nonsense)), None, "{nonsense}");
         }
     }

@@ -48,7 +48,7 @@ use std::path::{Path, PathBuf};
 
 use ralph_events::error::Error;
 use ralph_process::trust;
-use ralph_process::{ChildId, Launch, LaunchExtras, System, TerminalSize};
+use ralph_process::{ChildId, Launch, System, TerminalSize};
 
 use hosts::HostAllowList;
 use proxy::Proxy;
@@ -116,7 +116,13 @@ pub struct WrappedCommand {
 
 impl WrappedCommand {
     pub fn launch<'a>(&'a self, original: &Launch<'a>) -> Launch<'a> {
-        Launch { program: &self.program, args: &self.args, env: &self.env, ..original.clone() }
+        Launch {
+            program: &self.program,
+            args: &self.args,
+            env: &self.env,
+            ignore_term: self.ignore_term,
+            ..original.clone()
+        }
     }
 }
 
@@ -129,15 +135,10 @@ pub fn start(
     let wrapped = sandbox.wrap(launch, terminal.map(|fd| fd.as_raw_fd()))?;
     let inherit: Vec<BorrowedFd<'_>> =
         wrapped.socket.as_ref().map(AsFd::as_fd).into_iter().chain(terminal).collect();
-    let extras = LaunchExtras {
-        inherit: &inherit,
-        ignore_term: wrapped.ignore_term,
-        ..LaunchExtras::default()
-    };
-    system.start_with(&wrapped.launch(launch), &extras)
+    system.start(&Launch { inherit: &inherit, ..wrapped.launch(launch) })
 }
 
-/// Like [`start`], on a new terminal; see [`System::start_on_terminal`].
+/// Like [`start`], on a new terminal.
 ///
 /// # Errors
 /// The system's error, or the backend has no terminals.
@@ -160,14 +161,8 @@ pub fn start_on_terminal(
     let wrapped = sandbox.wrap(launch, standard_input)?;
     let inherit: Vec<BorrowedFd<'_>> =
         wrapped.socket.as_ref().map(AsFd::as_fd).into_iter().collect();
-    let extras = LaunchExtras {
-        inherit: &inherit,
-        ignore_term: wrapped.ignore_term,
-        terminal: Some(size),
-        passes_terminal,
-        ..LaunchExtras::default()
-    };
-    system.start_with(&wrapped.launch(launch), &extras)
+    let launch = wrapped.launch(launch);
+    system.start(&Launch { inherit: &inherit, terminal: Some(size), passes_terminal, ..launch })
 }
 
 /// A change that was found, and mostly repaired, after an agent has ended.

@@ -52,9 +52,10 @@ pub fn restrict_access(variable: impl Fn(&str) -> Option<OsString>) {
 /// can change the mode of any file of the user, and ralph cannot restore what it cannot read.
 pub fn restore_access(home: &Path) -> Vec<PathBuf> {
     let mut restored = Vec::new();
-    // Top down: entries of a closed directory are invisible.
+    // Top down: entries of a closed directory are invisible. One that is only read-only may be meant
+    // so by the user.
     let above: Vec<&Path> = home.ancestors().collect();
-    for dir in above.into_iter().rev() {
+    for dir in above.into_iter().rev().filter(|dir| private_files::is_closed(dir)) {
         restored.extend(private_files::restore_access(dir));
     }
     for name in RALPH_DIRS {

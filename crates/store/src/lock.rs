@@ -125,6 +125,23 @@ pub fn holds_for(timeout: Duration, mut condition: impl FnMut() -> bool) -> bool
     false
 }
 
+/// Repeats `attempt` for `timeout` while `again` holds for its result.
+pub fn retry<T>(
+    timeout: Duration,
+    mut attempt: impl FnMut() -> T,
+    again: impl Fn(&T) -> bool,
+) -> T {
+    let mut result = attempt();
+    holds_for(timeout, || {
+        let repeats = again(&result);
+        if repeats {
+            result = attempt();
+        }
+        repeats
+    });
+    result
+}
+
 /// Locks `directory` without a note, for a short command. `Ok(None)` without lock support; the
 /// error is the holder.
 pub fn lock_briefly(directory: &Path, note: &Path) -> Result<Option<File>, Option<Holder>> {

@@ -39,8 +39,11 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 pub fn find_runs(project: &Project) -> Result<Option<ProjectChange>, Error> {
     let failed = |err: io::Error| {
         let path = project.state_dir().display();
-        Error::input(format!("cannot move the runs of this project to {path}: {err}"))
-            .hint("make it writable, or set RALPH_HOME to a directory that is")
+        let hint = match err.kind() {
+            io::ErrorKind::ResourceBusy => "wait for it to end, or stop it",
+            _ => "make it writable, or set RALPH_HOME to a directory that is",
+        };
+        Error::input(format!("cannot move the runs of this project to {path}: {err}")).hint(hint)
     };
     let moved = project_record::adopt_moved_project(project.ralph_home(), project.root())
         .map_err(failed)?;
@@ -60,11 +63,8 @@ pub fn find_runs(project: &Project) -> Result<Option<ProjectChange>, Error> {
             let _ = runs_link::create(project);
             return Ok(Some(ProjectChange::CopyOf(from)));
         }
-        // Moved under a run that still writes there.
-        let Ok(_idle) = lock::lock_briefly(project.root(), &project.lock_path()) else {
-            return Ok(None);
-        };
-        project_record::take_over(project.ralph_home(), &from, project.root()).map_err(failed)?;
+        let home = project.ralph_home();
+        project_record::take_over(home, &other, &from, project.root()).map_err(failed)?;
         let _ = runs_link::create(project);
         return Ok(Some(ProjectChange::Moved { from }));
     }
@@ -84,15 +84,8 @@ pub fn find_runs(project: &Project) -> Result<Option<ProjectChange>, Error> {
 /// Blocks runs of both versions, which lock the same directory.
 fn lock_idle(project: &Project) -> Result<Option<File>, Error> {
     let note = project.ralph_dir().join("lock");
-    let mut attempt = lock::lock_briefly(project.root(), &note);
-    lock::holds_for(LOCK_TIMEOUT, || {
-        let is_held = attempt.is_err();
-        if is_held {
-            attempt = lock::lock_briefly(project.root(), &note);
-        }
-        is_held
-    });
-    attempt.map_err(|holder| {
+    let attempt = || lock::lock_briefly(project.root(), &note);
+    lock::retry(LOCK_TIMEOUT, attempt, Result::is_err).map_err(|holder| {
         let pid = holder.map(|holder| holder.pid).or_else(|| running_pid(project));
         let pid = pid.map_or_else(String::new, |pid| format!(" (process {pid})"));
         Error::input(format!("a run of an earlier version of ralph is active here{pid}"))
@@ -174,7 +167,8 @@ impl<'a> Migration<'a> {
         for (_, second) in &self.journals {
             let _ = fs::remove_file(second);
         }
-        let _ = runs_link::create(self.project);
+        // The link must not be committed.
+        let _ = self.project.prepare();
         Ok(count)
     }
 
@@ -209,9 +203,6 @@ impl<'a> Migration<'a> {
             // Version 0.1 wrote none.
             if run.spec().exists() {
                 fs::remove_file(run.spec())?;
-            }
-            if !self.starts.is_dir() {
-                continue;
             }
             for name in ["start.json", "settings.json"] {
                 let record = run.path.join(name);
@@ -263,7 +254,7 @@ fn remove_links(directory: &Path) -> io::Result<()> {
             let copy = tempfile::NamedTempFile::new_in(directory)?;
             fs::copy(&path, copy.path())?;
             copy.as_file().set_modified(meta.modified()?)?;
-            copy.persist(&path).map_err(|err| err.error)?;
+            copy.persist(&path)?;
         }
     }
     Ok(())
@@ -472,7 +463,9 @@ mod tests {
         let lock = place.project("app").lock_path();
         let held = Lock::try_lock(&place.path("app"), &lock, &holder).unwrap();
         fs::rename(place.path("app"), place.path("moved")).unwrap();
-        assert_eq!((place.open("moved").unwrap(), place.runs("app").len()), (None, 1));
+        let err = place.open("moved").unwrap_err();
+        assert!(err.message.contains("a run is active in it (process 7)"), "{err}");
+        assert_eq!(place.runs("app").len(), 1);
         drop(held);
         assert!(place.open("moved").unwrap().is_some());
         assert_eq!(place.runs("moved"), [RUN]);

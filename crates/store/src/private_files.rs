@@ -43,6 +43,11 @@ pub fn restrict_file_access(file: &File) {
     }
 }
 
+/// Whether even the owner has no access.
+pub fn is_closed(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|meta| meta.permissions().mode() & 0o700 == 0)
+}
+
 /// Gives the user back access to their own file. Does not follow links. Returns the path if it
 /// changed.
 pub fn restore_access(path: &Path) -> Option<PathBuf> {

@@ -166,11 +166,7 @@ impl Project {
                 let _ = std::fs::remove_file(&ignore);
             }),
             Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {
-                if is_outdated_gitignore(&ignore) {
-                    save_atomically(&ignore, GITIGNORE.as_bytes())
-                } else {
-                    Ok(())
-                }
+                updated_gitignore(&ignore).map_or(Ok(()), |text| save_atomically(&ignore, &text))
             }
             Err(err) => Err(err),
         }
@@ -183,19 +179,20 @@ impl Project {
     }
 }
 
-/// Whether ralph wrote the ignore file, but not all of it (its writer was killed, or the disk was
-/// full), or in version 0.1, in which `runs` was a directory.
-fn is_outdated_gitignore(path: &Path) -> bool {
-    let is_file = path.symlink_metadata().is_ok_and(|meta| meta.is_file());
-    let max_bytes = 2 * GITIGNORE.len() as u64;
-    let content =
-        || safe_fs::open_file(path).and_then(|file| safe_fs::read_limited(file, max_bytes));
-    let is_own = |bytes: &[u8]| {
-        bytes != GITIGNORE.as_bytes()
-            && (GITIGNORE.as_bytes().starts_with(bytes)
-                || GITIGNORE.replace("/runs\n", "/runs/\n").as_bytes().starts_with(bytes))
-    };
-    is_file && content().is_ok_and(|bytes| is_own(&bytes))
+/// The new content of an ignore file that ralph wrote only in part (its writer was killed, or the
+/// disk was full), or in version 0.1, in which `runs` was a directory.
+fn updated_gitignore(path: &Path) -> Option<Vec<u8>> {
+    const MAX_BYTES: u64 = 1 << 20;
+    path.symlink_metadata().ok().filter(std::fs::Metadata::is_file)?;
+    let text = safe_fs::read_limited(safe_fs::open_file(path).ok()?, MAX_BYTES).ok()?;
+    let text = String::from_utf8(text).ok()?;
+    // The user may have added lines.
+    let updated: String = text
+        .split_inclusive('\n')
+        .map(|line| if line.trim_end() == "/runs/" { "/runs\n" } else { line })
+        .collect();
+    let updated = if GITIGNORE.starts_with(&updated) { GITIGNORE.to_owned() } else { updated };
+    (updated != text).then(|| updated.into_bytes())
 }
 
 #[cfg(test)]
@@ -258,6 +255,9 @@ mod tests {
         std::fs::write(&ignore, GITIGNORE.replace("/runs\n", "/runs/\n")).unwrap();
         project.prepare().unwrap();
         assert_eq!(std::fs::read_to_string(&ignore).unwrap(), GITIGNORE, "of version 0.1");
+        std::fs::write(&ignore, "/runs/\n/mine\n").unwrap();
+        project.prepare().unwrap();
+        assert_eq!(std::fs::read_to_string(&ignore).unwrap(), "/runs\n/mine\n");
         std::fs::remove_file(&ignore).unwrap();
         assert!(!project.is_prepared());
         // A link of the user is kept, with its target.

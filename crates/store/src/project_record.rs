@@ -20,6 +20,14 @@ const LOCK: &str = "record.lock";
 pub(super) const RUNS: &str = "runs";
 
 impl ProjectRecord {
+    /// Whether the project is no longer at its path.
+    fn is_gone(&self) -> bool {
+        match &self.identity {
+            Some(identity) => identity.is_gone_from(&self.root),
+            None => !self.root.exists(),
+        }
+    }
+
     fn relocated(&self, moved: &Relocation) -> ProjectRecord {
         let path = |path: &PathBuf| moved.apply(path);
         let git = self.git.as_ref().map(|git| GitBaseline {
@@ -119,8 +127,17 @@ impl Project {
 
 /// Skips unreadable ones.
 pub fn all_records(home: &Path) -> Vec<ProjectRecord> {
+    all_projects(home).into_iter().map(|(_, record)| record).collect()
+}
+
+/// State directories with their records.
+fn all_projects(home: &Path) -> Vec<(PathBuf, ProjectRecord)> {
     let dirs = fs::read_dir(projects_dir(home)).into_iter().flatten().flatten();
-    dirs.filter_map(|entry| read_record(&entry.path().join(FILE)).ok().flatten()).collect()
+    let records = dirs.filter_map(|entry| {
+        let record = read_record(&entry.path().join(FILE)).ok().flatten()?;
+        Some((entry.path(), record))
+    });
+    records.collect()
 }
 
 /// Run data of a project that no longer exists.
@@ -132,14 +149,12 @@ pub struct OrphanedRuns {
 }
 
 pub fn orphaned_runs(home: &Path) -> Vec<OrphanedRuns> {
-    let records = all_records(home).into_iter().filter(|record| !record.root.exists());
-    let projects = records.map(|record| Project::new(&record.root, home));
-    let with_runs = projects.filter(|project| project.runs_dir().is_dir());
-    let orphaned = with_runs.map(|project| {
-        let dir = project.state_dir().to_owned();
-        OrphanedRuns { root: project.root().to_owned(), bytes: size_of(&dir), dir }
-    });
-    orphaned.collect()
+    let projects = all_projects(home).into_iter();
+    let orphaned =
+        projects.filter(|(dir, record)| !record.root.exists() && dir.join(RUNS).is_dir());
+    let described =
+        orphaned.map(|(dir, record)| OrphanedRuns { root: record.root, bytes: size_of(&dir), dir });
+    described.collect()
 }
 
 fn size_of(directory: &Path) -> u64 {
@@ -153,52 +168,77 @@ fn size_of(directory: &Path) -> u64 {
 }
 
 /// If the project at `root`, or one around it, was moved there, transfers its data and that of the
-/// projects inside it. Returns where it was.
+/// projects inside it. Returns where it was. Fails with `ResourceBusy` while a run is active in it.
 pub fn adopt_moved_project(home: &Path, root: &Path) -> io::Result<Option<PathBuf>> {
-    let records = all_records(home);
-    let moved = records
-        .iter()
-        .find_map(|record| record.identity.as_ref()?.find_moved(&record.root, root.ancestors()));
-    let Some(moved) = moved else { return Ok(None) };
-    // Moved under a run that still writes there.
-    let Ok(_idle) = lock::lock_briefly(root, Project::new(root, home).state_dir()) else {
-        return Ok(None);
-    };
+    let projects = all_projects(home);
+    let moved = projects.iter().find_map(|(dir, record)| {
+        let moved = record.identity.as_ref()?.find_moved(&record.root, root.ancestors())?;
+        Some((dir, moved))
+    });
+    let Some((dir, moved)) = moved else { return Ok(None) };
+    let _idle = lock_moved(root, dir)?;
     let mut from = None;
-    for record in records.iter().filter(|record| moved.apply(&record.root) != record.root) {
+    for (dir, record) in &projects {
         let to = moved.apply(&record.root);
-        transfer(home, record, &moved)?;
+        if to == record.root || !record.is_gone() {
+            continue;
+        }
+        transfer(home, dir, record, &moved)?;
         from = if to == root { Some(record.root.clone()) } else { from };
     }
     Ok(from)
 }
 
-/// Transfers the data of a project that was moved from `from` to `to`.
-pub(super) fn take_over(home: &Path, from: &Path, to: &Path) -> io::Result<()> {
+/// Transfers the data in `dir` of a project that was moved from `from` to `to`.
+pub(super) fn take_over(home: &Path, dir: &Path, from: &Path, to: &Path) -> io::Result<()> {
+    let _idle = lock_moved(to, dir)?;
     let record = Project::new(from, home).load_record()?;
-    transfer(home, &record, &Relocation::new(from, to))
+    transfer(home, dir, &record, &Relocation::new(from, to))
+}
+
+/// A run may be active in a directory that was moved under it; it still writes to `dir`.
+fn lock_moved(root: &Path, dir: &Path) -> io::Result<Option<fs::File>> {
+    lock::lock_briefly(root, &dir.join("lock")).map_err(|holder| {
+        let pid = holder.map_or_else(String::new, |it| format!(" (process {})", it.pid));
+        io::Error::new(io::ErrorKind::ResourceBusy, format!("a run is active in it{pid}"))
+    })
 }
 
 /// Every step can be repeated. The old record goes last: it tells what is left to do.
-fn transfer(home: &Path, record: &ProjectRecord, moved: &Relocation) -> io::Result<()> {
+fn transfer(home: &Path, dir: &Path, record: &ProjectRecord, moved: &Relocation) -> io::Result<()> {
     let mut relocated = record.relocated(moved);
-    let [old, new] = [&record.root, &relocated.root].map(|root| Project::new(root, home));
+    let new = Project::new(&relocated.root, home);
+    set_aside(&new)?;
     new.update_record(|there| {
         relocated.agent_writable.append(&mut there.agent_writable);
         relocated.agent_writable.sort();
         relocated.agent_writable.dedup();
         *there = relocated.clone();
     })?;
-    for entry in fs::read_dir(old.state_dir())? {
+    for entry in fs::read_dir(dir)? {
         let name = entry?.file_name();
         if name != FILE && name != LOCK && name != RUNS {
-            merge_into(&old.state_dir().join(&name), &new.state_dir().join(&name))?;
+            merge_into(&dir.join(&name), &new.state_dir().join(&name))?;
         }
     }
-    if old.runs_dir().is_dir() {
-        merge_into(&old.runs_dir(), &new.runs_dir())?;
+    if dir.join(RUNS).is_dir() {
+        merge_into(&dir.join(RUNS), &new.runs_dir())?;
     }
-    fs::remove_dir_all(old.state_dir())
+    fs::remove_dir_all(dir)
+}
+
+/// Another project was at this path before, and was moved as well. It takes its data along when it
+/// is used next.
+fn set_aside(project: &Project) -> io::Result<()> {
+    let record = project.load_record()?;
+    let Some(identity) = record.identity.filter(|_| record.is_gone()) else { return Ok(()) };
+    let hash = fnv64(format!("{} {identity:?}", project.root().display()).as_bytes());
+    let name = project.state_dir().file_name().unwrap_or_default().to_string_lossy();
+    let label = name.rsplit_once('-').map_or("project", |(label, _)| label);
+    fs::rename(
+        project.state_dir(),
+        project.state_dir().with_file_name(format!("{label}-{hash:016x}")),
+    )
 }
 
 /// Moves a file or directory. What exists in both places stays as it is at `to`.
@@ -354,6 +394,29 @@ mod tests {
         let [found] = &orphaned_runs(&home)[..] else { panic!("one is gone") };
         assert_eq!(found.root, temp.path().join("gone"));
         assert!(found.bytes > 5 && found.dir.is_dir(), "{found:?}");
+    }
+
+    #[test]
+    fn swapped_projects_keep_their_runs() {
+        let temp = tempfile::tempdir().unwrap();
+        let base = temp.path().canonicalize().unwrap();
+        let [home, one, two, between] = ["home", "one", "two", "x"].map(|name| base.join(name));
+        for (root, run) in [(&one, "run-of-one"), (&two, "run-of-two")] {
+            fs::create_dir(root).unwrap();
+            let project = Project::new(root, &home);
+            project.prepare_state().unwrap();
+            fs::create_dir(project.runs_dir().join(run)).unwrap();
+        }
+        fs::rename(&one, &between).unwrap();
+        fs::rename(&two, &one).unwrap();
+        fs::rename(&between, &two).unwrap();
+        for (root, from, run) in [(&one, &two, "run-of-two"), (&two, &one, "run-of-one")] {
+            assert_eq!(adopt_moved_project(&home, root).unwrap().as_ref(), Some(from));
+            let runs = fs::read_dir(Project::new(root, &home).runs_dir()).unwrap();
+            let runs: Vec<_> = runs.map(|entry| entry.unwrap().file_name()).collect();
+            assert_eq!(runs, [run]);
+        }
+        assert_eq!(fs::read_dir(projects_dir(&home)).unwrap().count(), 2);
     }
 
     #[test]

@@ -23,7 +23,7 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
 const ACKNOWLEDGED: &str = "acknowledged";
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case")]
 pub enum Request {
     Pause,
@@ -73,7 +73,7 @@ impl RequestQueue {
     }
 
     fn add(&self, request: &Request) -> io::Result<u64> {
-        private_files::create_in_project(&self.dir)?;
+        self.create_dir()?;
         // A number that was acknowledged meanwhile must not be used again.
         let _held = lock::lock_within(&self.dir, LOCK_TIMEOUT)?;
         let bytes = serde_json::to_vec(request)?;
@@ -129,7 +129,7 @@ impl RequestQueue {
 
     /// Creates the directory, which also holds the named pipe.
     pub fn create_dir(&self) -> io::Result<()> {
-        private_files::create_in_project(&self.dir)
+        private_files::create_dir_all(&self.dir)
     }
 
     /// Has the run look for requests. Without a run, nothing happens.

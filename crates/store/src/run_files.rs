@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use super::private_files;
 use super::runs::RunDir;
-use super::safe_fs;
 use ralph_events::journal;
 
 #[derive(Debug)]
@@ -33,7 +32,9 @@ impl RunFiles {
     /// `max_raw` limits the agent output that is kept.
     pub fn create(dir: RunDir, max_raw: u64) -> io::Result<RunFiles> {
         dir.create()?;
-        let journal = new_journal(&dir.journal())?;
+        let mut options = private_files::private_open_options();
+        let journal = options.read(true).append(true).create_new(true).open(dir.journal())?;
+        lock_journal(&journal);
         let raw = RawLog { path: dir.raw(), file: None, size: 0, max_file: max_raw / 2 };
         let reserve = allocate_reserve(&dir.path);
         Ok(RunFiles { dir, journal, journal_size: 0, truncated_bytes: 0, raw, reserve })
@@ -41,8 +42,7 @@ impl RunFiles {
 
     /// Cuts off a partial last line. Fails if there is no journal.
     pub fn reopen(dir: RunDir, max_raw: u64) -> io::Result<RunFiles> {
-        let journal =
-            safe_fs::open_own(OpenOptions::new().read(true).append(true), &dir.journal())?;
+        let journal = OpenOptions::new().read(true).append(true).open(dir.journal())?;
         private_files::restrict_file_access(&journal);
         private_files::restrict_access(&dir.raw());
         lock_journal(&journal);
@@ -51,8 +51,7 @@ impl RunFiles {
 
     /// Reopens a finished run to add an event. Fails with `WouldBlock` if it is in use.
     pub fn reopen_if_free(dir: RunDir) -> io::Result<RunFiles> {
-        let journal =
-            safe_fs::open_own(OpenOptions::new().read(true).append(true), &dir.journal())?;
+        let journal = OpenOptions::new().read(true).append(true).open(dir.journal())?;
         match journal.try_lock() {
             Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
             // No locks on this file system.
@@ -84,7 +83,7 @@ impl RunFiles {
     }
 
     pub fn read_journal(&self) -> io::Result<File> {
-        safe_fs::open_file(&self.dir.journal())
+        File::open(self.dir.journal())
     }
 
     /// Whether an agent without a sandbox, or the user, removed the journal.
@@ -134,16 +133,6 @@ fn allocate_reserve(directory: &Path) -> Option<File> {
     Some(file)
 }
 
-fn new_journal(path: &Path) -> io::Result<File> {
-    let journal = private_files::private_open_options()
-        .read(true)
-        .append(true)
-        .create_new(true)
-        .open(path)?;
-    lock_journal(&journal);
-    Ok(journal)
-}
-
 /// Marks the run as active. Only waits for brief lock tests of readers.
 fn lock_journal(journal: &File) {
     let _ = journal.lock();
@@ -169,10 +158,10 @@ impl RawLog {
         }
         let file = match &mut self.file {
             Some(file) => file,
-            none => none.insert(safe_fs::open_own(
-                private_files::private_open_options().append(true).create(true),
-                &self.path,
-            )?),
+            none => {
+                let mut options = private_files::private_open_options();
+                none.insert(options.append(true).create(true).open(&self.path)?)
+            }
         };
         file.write_all(bytes)?;
         self.size += bytes.len() as u64;

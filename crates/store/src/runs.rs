@@ -65,9 +65,6 @@ fn run_end(tail: &[u8]) -> Option<RunEnd> {
     RunState::read(journal::entries(tail)).end
 }
 
-/// A spec contains the prompt.
-const MAX_SPEC_BYTES: u64 = 128 << 20;
-
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunDir {
     pub id: String,
@@ -108,7 +105,7 @@ impl RunDir {
 
     /// `None` if there is no spec.
     pub fn read_spec(&self) -> io::Result<Option<Vec<u8>>> {
-        match safe_fs::read_own(&self.spec(), MAX_SPEC_BYTES) {
+        match std::fs::read(self.spec()) {
             Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(None),
             read => read.map(Some),
         }
@@ -128,8 +125,7 @@ impl RunDir {
 
     /// Whether the run got as far as its first line.
     pub fn has_started(&self) -> bool {
-        let has_content = |meta: std::fs::Metadata| !meta.is_file() || meta.len() > 0;
-        self.journal().symlink_metadata().is_ok_and(has_content) || self.is_running()
+        self.journal().metadata().is_ok_and(|meta| meta.len() > 0) || self.is_running()
     }
 
     /// Whether the run is empty and too old to be starting.

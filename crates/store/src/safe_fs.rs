@@ -26,7 +26,7 @@ pub fn open_within(root: &Path, path: &Path) -> io::Result<File> {
 }
 
 /// Refuses links, pipes and devices in place of ralph's own files.
-pub(super) fn open_own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+fn open_own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     require_regular_file(options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?)
 }
 

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use super::safe_fs;
@@ -21,16 +22,14 @@ pub fn save_privately(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 /// Like [`save_privately`], without a sync: for data that is worthless after a reboot.
 pub fn save_without_sync(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    write_temp(path, bytes, FileAccessMode::UserOnly)?
-        .persist(path)
-        .map_err(|error| error.error)?;
+    write_temp(path, bytes, FileAccessMode::UserOnly)?.persist(path)?;
     Ok(())
 }
 
 /// Like [`save_privately`]; fails with `AlreadyExists` if there is such a file.
 pub fn save_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let file = write_temp_beside(path, bytes, FileAccessMode::UserOnly)?;
-    file.persist_noclobber(path).map_err(|error| error.error)?;
+    file.persist_noclobber(path)?;
     sync_directory_of(path);
     Ok(())
 }
@@ -44,7 +43,7 @@ enum FileAccessMode {
 
 fn save_as(path: &Path, bytes: &[u8], readers: FileAccessMode) -> io::Result<()> {
     let file = write_temp_beside(path, bytes, readers)?;
-    file.persist(path).map_err(|error| error.error)?;
+    file.persist(path)?;
     sync_directory_of(path);
     Ok(())
 }
@@ -186,13 +185,9 @@ fn write_temp(
 ) -> io::Result<tempfile::NamedTempFile> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(TEMP_PREFIX);
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt as _;
-        // The umask still applies.
-        let mode = if readers == FileAccessMode::UserOnly { 0o600 } else { 0o666 };
-        builder.permissions(fs::Permissions::from_mode(mode));
-    }
+    // The umask still applies.
+    let mode = if readers == FileAccessMode::UserOnly { 0o600 } else { 0o666 };
+    builder.permissions(fs::Permissions::from_mode(mode));
     let mut file = builder.tempfile_in(directory_of(path))?;
     file.write_all(bytes)?;
     if readers == FileAccessMode::KeepMode

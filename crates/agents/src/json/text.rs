@@ -5,21 +5,10 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
 use memchr::{memchr, memchr_iter};
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer};
-
-use super::RawJson;
 
 /// The inside of a string as written, with escapes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RawText<'a>(&'a [u8]);
-
-impl<'de: 'a, 'a> Deserialize<'de> for RawText<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = RawJson::deserialize(deserializer)?.as_text();
-        text.ok_or_else(|| D::Error::custom("a string was expected"))
-    }
-}
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TextSize {
@@ -251,6 +240,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::json::RawJson;
 
     #[test]
     fn lone_surrogate_is_replaced_by_one_character() {
@@ -260,11 +250,11 @@ mod tests {
             (r#""\ude00\ud83d\ude00""#, "\u{fffd}😀"),
             (r#""\ud83d\u0041""#, "\u{fffd}A"),
         ] {
-            let parsed: RawText<'_> = serde_json::from_str(raw).unwrap();
+            let parsed = RawJson::from_document(raw.as_bytes()).as_text().unwrap();
             assert_eq!(parsed.text(), text);
             assert_eq!(parsed.size().chars, text.chars().count() as u64, "{raw}");
         }
-        assert!(serde_json::from_str::<RawText<'_>>("7").is_err());
+        assert_eq!(RawJson::from_document(b"7").as_text(), None);
     }
 
     proptest! {
@@ -280,7 +270,7 @@ mod tests {
                     c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect()
                 }).collect();
             }
-            let raw: RawText<'_> = serde_json::from_str(&json).unwrap();
+            let raw = RawJson::from_document(json.as_bytes()).as_text().unwrap();
             prop_assert_eq!(raw.text(), text.as_str());
             prop_assert_eq!(raw.prefix(max), ralph_events::text::prefix(&text, max));
             // Unlike `str::lines`, a final carriage return is text.

@@ -35,10 +35,10 @@ impl UsageTotals {
         self.total != before
     }
 
-    pub(super) fn finish(&mut self, line: &ResultLine<'_>, dialect: &StreamJsonDialect) -> Usage {
-        self.results.add(&dialect.usage(line.usage.unwrap_or_default()));
+    pub(super) fn finish(&mut self, line: ResultLine<'_>, dialect: &StreamJsonDialect) -> Usage {
+        self.results.add(&dialect.usage(line.0.member("usage")));
         let (mut models, mut has_models) = (Usage::default(), false);
-        let _ = line.model_usage.unwrap_or_default().for_each_member(|_, model| {
+        let _ = line.0.member("modelUsage").for_each_member(|_, model| {
             models.add(&read_usage(model));
             has_models = true;
         });
@@ -51,7 +51,7 @@ impl UsageTotals {
         };
         // Cumulative, so it never decreases.
         let before = self.total.cost_usd.unwrap_or(0.0);
-        let cost = line.total_cost_usd.and_then(RawJson::as_f64);
+        let cost = line.0.member("total_cost_usd").as_f64();
         // With tokens, a cost of 0 means that the program knows no price, as behind a proxy.
         let is_known = |cost: f64| cost > 0.0 || tokens.total_tokens() == 0;
         let cost = cost.filter(|cost| *cost >= before && is_known(*cost));

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 
 use jiff::Zoned;
-use serde::Deserialize;
 
 use crate::json::{RawJson, RawText};
 use crate::tools::json_text;
@@ -11,59 +10,54 @@ use crate::{api, reset};
 use ralph_events::event::{Failure, FailureKind};
 use ralph_events::text::first_line;
 
-/// Parsed leniently: a wrong figure must not cost the result.
-#[derive(Deserialize)]
-pub(super) struct ResultLine<'a> {
-    #[serde(borrow)]
-    subtype: Option<RawText<'a>>,
-    is_error: Option<bool>,
-    terminal_reason: Option<RawText<'a>>,
-    stop_reason: Option<RawText<'a>>,
-    api_error_type: Option<RawText<'a>>,
-    api_error_status: Option<RawJson<'a>>,
-    result: Option<RawJson<'a>>,
-    error: Option<RawJson<'a>>,
-    errors: Option<RawJson<'a>>,
-    pub(super) usage: Option<RawJson<'a>>,
-    #[serde(rename = "modelUsage")]
-    pub(super) model_usage: Option<RawJson<'a>>,
-    pub(super) total_cost_usd: Option<RawJson<'a>>,
-    pub(super) num_turns: Option<RawJson<'a>>,
-}
+/// A wrong figure must not cost the result.
+#[derive(Clone, Copy)]
+pub(super) struct ResultLine<'a>(pub(super) RawJson<'a>);
 
-impl ResultLine<'_> {
-    fn message(&self) -> Option<String> {
-        let errors: Vec<Cow<'_, str>> = self
-            .errors
-            .and_then(RawJson::elements)
-            .into_iter()
-            .flatten()
+impl<'a> ResultLine<'a> {
+    /// `None` if it does not say whether it is a success.
+    pub(super) fn parse(bytes: &'a [u8]) -> Option<Self> {
+        let line: RawJson<'a> = serde_json::from_slice(bytes).ok()?;
+        let is_error = line.member("is_error");
+        (is_error.is_null() || is_error.as_bool().is_some()).then_some(ResultLine(line))
+    }
+
+    pub(super) fn member(self, name: &str) -> Option<RawJson<'a>> {
+        self.0.member(name).non_null()
+    }
+
+    fn word(self, name: &str) -> Cow<'a, str> {
+        self.0.member(name).text()
+    }
+
+    fn message(self) -> Option<String> {
+        let errors = self.0.member("errors").elements().unwrap_or_default().into_iter();
+        let errors: Vec<Cow<'_, str>> = errors
             .map(|error| error.as_text().map_or_else(|| json_text(error), RawText::text))
             .collect();
-        let message_in = |raw: Option<RawJson<'_>>| {
-            let raw = raw?;
+        let message_in = |name| {
+            let raw = self.0.member(name);
             let text = raw.as_text().or_else(|| raw.member("message").as_text())?.text();
             (!text.is_empty()).then(|| text.into_owned())
         };
-        message_in(self.result)
-            .or_else(|| message_in(self.error))
+        message_in("result")
+            .or_else(|| message_in("error"))
             .or_else(|| (!errors.is_empty()).then(|| errors.join("; ")))
     }
 
-    pub(super) fn text(&self) -> Option<Cow<'_, str>> {
-        self.result.and_then(RawJson::as_text).map(RawText::text)
+    pub(super) fn text(self) -> Option<Cow<'a, str>> {
+        self.0.member("result").as_text().map(RawText::text)
     }
 
     /// Returns why this is no success. The arguments come from earlier lines.
     pub(super) fn failure(
-        &self,
+        self,
         api_error: Option<&str>,
         limit_ends: Option<i64>,
     ) -> Option<Failure> {
-        let subtype = self.subtype.map_or("success".into(), RawText::text);
-        let subtype = &*subtype;
+        let subtype = &*self.0.member("subtype").text_or("success");
         // `"subtype":"success"` means only that the program itself did not fail.
-        if !self.is_error.unwrap_or(false) && !subtype.starts_with("error") {
+        if !self.0.member("is_error").is_true() && !subtype.starts_with("error") {
             let error = api_error?;
             let text = error.trim_start_matches("[API Error: ");
             let failure = api::classify_failure(api::leading_status(text), text);
@@ -71,17 +65,17 @@ impl ResultLine<'_> {
         }
         let mut message = self.message().unwrap_or_else(|| subtype.replace('_', " "));
         if subtype == "error_during_execution"
-            && let Some(reason) = self.terminal_reason
+            && let Some(reason) = self.0.member("terminal_reason").as_text()
         {
             // The message may be just a code.
             message = format!("error during execution ({}): {message}", reason.text());
         }
         let kind = match (
             subtype,
-            &*self.terminal_reason.unwrap_or_default().text(),
-            &*self.stop_reason.unwrap_or_default().text(),
-            &*self.api_error_type.unwrap_or_default().text(),
-            self.api_error_status.unwrap_or_default().as_count(),
+            &*self.word("terminal_reason"),
+            &*self.word("stop_reason"),
+            &*self.word("api_error_type"),
+            self.0.member("api_error_status").as_count(),
         ) {
             ("error_max_turns", ..) => FailureKind::TurnLimit,
             ("error_max_budget_usd", ..) => FailureKind::AgentBudget,

@@ -89,16 +89,9 @@ impl<W: World> Driver<'_, W> {
         // One pipe keeps the order of both streams.
         let merge_stderr =
             agent.stderr_counts_as_output && !invocation.structured && purpose == Purpose::Work;
-        let launch = Launch {
-            program: &invocation.program,
-            args: &invocation.args,
-            directory: &spec.directory,
-            env: &env,
-            stdin,
-            merge_stderr,
-            keep_background: agent.keep_background,
-            term_on_parent_death: false,
-        };
+        let launch = Launch::plain(&spec.directory, &invocation.program, &invocation.args, &env);
+        let keep_background = agent.keep_background;
+        let launch = Launch { stdin, merge_stderr, keep_background, ..launch };
         self.record_commits(true);
         self.stop_if_obstructed();
         // The journal has the start before the agent does anything.

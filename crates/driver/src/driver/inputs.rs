@@ -1,7 +1,7 @@
 //! Turns what happens in the world into inputs of the machine.
 
 use super::{ActiveTask, Driver};
-use crate::world::{ControlRequest, RunStep, World};
+use crate::world::{RunStep, World};
 use ralph_engine::machine::{Input, RefusedHost, StopSignal};
 use ralph_events::event::{Event, Leftover, Purpose, Stream};
 use ralph_events::redact;
@@ -9,6 +9,7 @@ use ralph_process::{ChildEnd, ChildId, Signal};
 use ralph_report::worker_lines::KILL_REASON;
 use ralph_report::{LiveOutput, Redraw};
 use ralph_sandbox::proxy::Refusal;
+use ralph_store::requests::Request;
 
 impl<W: World> Driver<'_, W> {
     pub(super) fn on_output(&mut self, child: ChildId, stream: Stream, bytes: &[u8]) {
@@ -113,9 +114,9 @@ impl<W: World> Driver<'_, W> {
         for request in self.world.requests() {
             self.has_taken_requests = true;
             self.queue.push_back(match request {
-                ControlRequest::Pause => Input::Pause,
-                ControlRequest::Resume { max_iterations } => Input::Resume { max_iterations },
-                ControlRequest::End => Input::Stop { signal: KILL_REASON, now: true },
+                Request::Pause => Input::Pause,
+                Request::Resume { max_iterations } => Input::Resume { max_iterations },
+                Request::Stop => Input::Stop { signal: KILL_REASON, now: true },
             });
         }
     }

@@ -56,11 +56,6 @@ impl<W: World> Driver<'_, W> {
 
     /// Restores ralph's files after agents and guardrails.
     pub(super) fn cleanup(&mut self) {
-        self.put_back();
-        self.stop_if_obstructed();
-    }
-
-    pub(super) fn put_back(&mut self) {
         match self.world.cleanup() {
             Ok(restored) => {
                 self.raw_log_failed &= restored.is_empty();
@@ -70,6 +65,7 @@ impl<W: World> Driver<'_, W> {
             }
             Err(err) => self.fail("the journal", &err),
         }
+        self.stop_if_obstructed();
     }
 
     pub(super) fn stop_if_obstructed(&mut self) {

@@ -80,15 +80,7 @@ fn spawn<W: Processes>(spec: &RunSpec, world: &mut W) -> std::io::Result<Option<
     let Some(filter) = &spec.agent.response_filter else { return Ok(None) };
     let (program, args) = response_filter::command(filter)?;
     let run = [(env_names::RUN_ID.into(), Some(spec.run_id.clone().into()))];
-    let launch = Launch {
-        program: program.as_os_str(),
-        args: &args,
-        directory: &spec.directory,
-        env: &run,
-        stdin: b"",
-        merge_stderr: false,
-        keep_background: false,
-        term_on_parent_death: false,
-    };
+    let launch = Launch::plain(&spec.directory, program.as_os_str(), &args, &run);
+    let launch = Launch { merge_stderr: false, ..launch };
     world.start(Part::Filter, &launch).map(|started| Some(started.child))
 }

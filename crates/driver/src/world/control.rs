@@ -7,8 +7,9 @@ use ralph_sandbox::SandboxTrace;
 use ralph_sandbox::proxy::Refusal;
 use ralph_store::dir_identity::DirChange;
 use ralph_store::private_files;
+use ralph_store::requests::Request;
 
-use super::{Control, ControlRequest, ControlSource, RealWorld, RunStep};
+use super::{Control, ControlSource, RealWorld, RunStep};
 
 impl RealWorld {
     /// Accepts requests announced at `door`.
@@ -56,7 +57,7 @@ impl RealWorld {
 }
 
 impl Control for RealWorld {
-    fn requests(&mut self) -> Vec<ControlRequest> {
+    fn requests(&mut self) -> Vec<Request> {
         self.control.as_mut().map(|control| control.take()).unwrap_or_default()
     }
 

@@ -37,7 +37,7 @@ impl RealWorld {
                 cell.child = Some(started.0);
                 started
             }
-            None => system.start_on_terminal(launch, size)?,
+            None => system.start(&Launch { terminal: Some(size), ..launch.clone() })?,
         };
         Ok(Started { child, pid, terminal: Some(size) })
     }
@@ -78,7 +78,8 @@ impl Processes for RealWorld {
             }
             Part::Filter => {
                 let command = OutsideCommand::find(launch.program, launch.env)?;
-                self.system.start_with_stdin_pipe(&command.launch(launch))
+                let launch = Launch { has_stdin_pipe: true, ..launch.clone() };
+                self.system.start(&command.launch(&launch))
             }
         };
         started.map(Started::new)

@@ -12,8 +12,8 @@ use ralph_git::hardening::{self, GitPurpose};
 use ralph_git::head_log::{self, LogPosition, NewCommits};
 use ralph_git::link_guard::LinkGuard;
 use ralph_git::lock_files::{self, LockStatus};
-use ralph_process::Launch;
 use ralph_process::trust::OutsideCommand;
+use ralph_process::{CommandOutput, Launch};
 use ralph_report::summary::Summary;
 use ralph_sandbox::Backend;
 use ralph_store::{home, project_record};
@@ -104,27 +104,23 @@ impl RealWorld {
     /// Settings that switch filter drivers off; none if git does not answer, because then it answers no query
     /// either.
     fn disabled_filters(&mut self) -> Vec<OsString> {
-        let words = hardening::git_args(GitPurpose::ReadOnly, &[], &hardening::LIST_FILTERS_ARGS);
-        let git =
-            OutsideCommand::find(OsStr::new("git"), &hardening::git_env(GitPurpose::ReadOnly));
-        let Ok(git) = git else { return Vec::new() };
-        let (program, env, root) = (git.program(), git.env(), self.project.root());
-        let output = self.system.run_to_end(program, &words, root, env, COMMIT_LOOKUP_TIMEOUT);
+        let root = self.project.root().to_owned();
+        let output = self.run_git(&root, &hardening::LIST_FILTERS_ARGS);
         output
             .map_or_else(|_| Vec::new(), |output| hardening::disable_filters_config(&output.stdout))
     }
 
     /// Runs a git query. Nothing that the repository configures is executed.
-    fn git_query(&mut self, directory: &Path, words: &[&str]) -> Option<String> {
+    fn run_git(&mut self, directory: &Path, words: &[&str]) -> io::Result<CommandOutput> {
         let args = hardening::git_args(GitPurpose::ReadOnly, &self.filters_off, words);
-        let git =
-            OutsideCommand::find(OsStr::new("git"), &hardening::git_env(GitPurpose::ReadOnly))
-                .ok()?;
-        let (program, env) = (git.program(), git.env());
-        let output =
-            self.system.run_to_end(program, &args, directory, env, COMMIT_LOOKUP_TIMEOUT).ok()?;
-        let is_whole = output.exit.success();
-        is_whole.then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+        let env = hardening::git_env(GitPurpose::ReadOnly);
+        let git = OutsideCommand::find(OsStr::new("git"), &env)?;
+        self.system.run_to_end(git.program(), &args, directory, git.env(), COMMIT_LOOKUP_TIMEOUT)
+    }
+
+    fn git_query(&mut self, directory: &Path, words: &[&str]) -> Option<String> {
+        let output = self.run_git(directory, words).ok().filter(|output| output.exit.success())?;
+        Some(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
     fn status_files(&mut self, directory: &Path, paths: &[&str]) -> Vec<String> {
@@ -202,18 +198,7 @@ impl Repository for RealWorld {
         if self.check_links().is_err() {
             return;
         }
-        let root = self.project.root();
-        let git =
-            OutsideCommand::find(OsStr::new("git"), &hardening::git_env(GitPurpose::ReadOnly));
-        let Ok(git) = git else { return };
-        let filters_off = self.filters_off.clone();
-        commit_lookup::annotate_commits(facts, root, &mut |words| {
-            let args = hardening::git_args(GitPurpose::ReadOnly, &filters_off, words);
-            let system = &mut self.system;
-            let output =
-                system.run_to_end(git.program(), &args, root, git.env(), COMMIT_LOOKUP_TIMEOUT);
-            let output = output.ok().filter(|output| output.exit.success())?;
-            Some(String::from_utf8_lossy(&output.stdout).into_owned())
-        });
+        let root = self.project.root().to_owned();
+        commit_lookup::annotate_commits(facts, &root, &mut |words| self.git_query(&root, words));
     }
 }

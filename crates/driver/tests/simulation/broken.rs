@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use ralph_driver::run_spec::RunSpec;
 use ralph_driver::world::{
-    Control, ControlRequest, Files, Journal, Part, PathKind, Processes, Repository, RunStep,
-    Started, Uncommitted, World,
+    Control, Files, Journal, Part, PathKind, Processes, Repository, RunStep, Started, Uncommitted,
+    World,
 };
 use ralph_engine::machine::Now;
 use ralph_events::event::{Entry, Event, Exit};
@@ -20,6 +20,7 @@ use ralph_git::lock_files::LockStatus;
 use ralph_process::{ChildEnd, ChildId, Launch, Occurrence, Signal, TerminalSize};
 use ralph_report::summary::Summary;
 use ralph_sandbox::proxy::Refusal;
+use ralph_store::requests::Request;
 
 const RUN_ENDED: &[u8] = br#""run_ended""#;
 
@@ -321,7 +322,7 @@ impl<W: World> Repository for Through<'_, W> {
 
 impl<W: World> Control for Through<'_, W> {
     forward! {
-        fn requests(&mut self) -> Vec<ControlRequest>;
+        fn requests(&mut self) -> Vec<Request>;
         fn acknowledge_requests(&mut self);
         fn refusals(&mut self) -> Vec<Refusal>;
         fn cleanup(&mut self) -> io::Result<Vec<String>>;

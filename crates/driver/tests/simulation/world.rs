@@ -10,8 +10,7 @@ use std::rc::Rc;
 
 use ralph_driver::run_spec::RunSpec;
 use ralph_driver::world::{
-    Control, ControlRequest, Files, Journal, Part, PathKind, Processes, Repository, RunStep,
-    Started, Uncommitted,
+    Control, Files, Journal, Part, PathKind, Processes, Repository, RunStep, Started, Uncommitted,
 };
 use ralph_engine::machine::Now;
 use ralph_engine::prompt::COMMIT_MESSAGE_PROMPT;
@@ -23,6 +22,7 @@ use ralph_git::lock_files::LockStatus;
 use ralph_process::{ChildEnd, ChildId, Launch, Occurrence, Signal, TerminalSize};
 use ralph_report::summary::Summary;
 use ralph_sandbox::proxy::Refusal;
+use ralph_store::requests::Request;
 
 use crate::rng::Rng;
 use crate::truth::{Start, Truth, numbers};
@@ -120,7 +120,7 @@ pub(crate) struct SimWorld {
     next_child: u64,
     /// Signals, requests and clock jumps by time.
     outside: VecDeque<(u64, Outside)>,
-    requests: Vec<ControlRequest>,
+    requests: Vec<Request>,
     refusals: Vec<Refusal>,
     paused: bool,
     patience: u32,
@@ -143,7 +143,7 @@ const LEFT_BEHIND_MS: u64 = 60_000;
 #[derive(Debug, Clone, Copy)]
 enum Outside {
     Signal(Signal),
-    Request(ControlRequest),
+    Request(Request),
     Jump(i64),
 }
 
@@ -163,8 +163,8 @@ impl SimWorld {
                     1 => Outside::Signal(Signal::Terminate),
                     2 => Outside::Signal(Signal::HangUp),
                     3 => Outside::Signal(Signal::Resize),
-                    4 => Outside::Request(ControlRequest::End),
-                    _ => Outside::Request(ControlRequest::Pause),
+                    4 => Outside::Request(Request::Stop),
+                    _ => Outside::Request(Request::Pause),
                 };
                 let at_ms = rng.below(60_000);
                 outside.push((at_ms, what));
@@ -681,7 +681,7 @@ impl Processes for SimWorld {
                 (_, None) if self.paused => {
                     self.paused = false;
                     let at = self.now.mono_ms + 1_000;
-                    let resume = ControlRequest::Resume { max_iterations: None };
+                    let resume = Request::Resume { max_iterations: None };
                     self.outside.push_front((at, Outside::Request(resume)));
                     continue;
                 }
@@ -703,8 +703,8 @@ impl Processes for SimWorld {
                     Outside::Signal(signal) => return self.send_signal(signal),
                     Outside::Jump(by) => self.now.wall_ms += by,
                     Outside::Request(request) => {
-                        self.paused |= request == ControlRequest::Pause;
-                        if let ControlRequest::Resume { .. } = request {
+                        self.paused |= request == Request::Pause;
+                        if let Request::Resume { .. } = request {
                             self.signals = 0;
                         }
                         self.requests.push(request);
@@ -874,7 +874,7 @@ impl Repository for SimWorld {
 }
 
 impl Control for SimWorld {
-    fn requests(&mut self) -> Vec<ControlRequest> {
+    fn requests(&mut self) -> Vec<Request> {
         std::mem::take(&mut self.requests)
     }
 

@@ -116,6 +116,7 @@ fn retracted_text_does_not_complete() {
     ] {
         let mut detector = CompletionDetector::new(&rule);
         detector.push_text(&format!("{said} <response><promise>"), false);
+        assert!(detector.has_output());
         detector.retract();
         assert!(!detector.has_output());
         assert_eq!(detector.finish(), CompletionResult::default(), "{said}");
@@ -207,6 +208,38 @@ fn pattern_anchors_hold_in_long_output() {
         }
         detector.push_text(last, false);
         assert_eq!(detector.finish().complete, complete, "{pattern}");
+    }
+}
+
+#[test]
+fn pattern_match_may_be_long() {
+    let rule = CompletionRule::Pattern(Regex::new("(?s)BEGIN.*END").unwrap());
+    let line = "x".repeat(999);
+    let mut said = vec!["BEGIN"];
+    said.extend([line.as_str(); 250]);
+    said.push("END");
+    assert!(judge(&rule, &said).complete);
+}
+
+#[test]
+fn prompt_that_may_name_the_signal_is_recognized() {
+    let pattern = CompletionRule::Pattern(Regex::new("^all (tasks )?are done$").unwrap());
+    let short_words = CompletionRule::Pattern(Regex::new("^it is done$").unwrap());
+    for (rule, prompt, mentioned) in [
+        (&promise(), "Say <promise>COMPLETE</promise>.", true),
+        (&promise(), "Say <PROMISE> and stop.", true),
+        (&promise(), "Put complete into a promise tag.", true),
+        (&promise(), "I promise you nothing.", false),
+        (&promise(), "Make it complete.", false),
+        (&response(), "End with <response>.", true),
+        (&response(), "Work.", false),
+        (&pattern, "all are done", true),
+        (&pattern, "When all tasks are finished, say that you are done.", true),
+        (&pattern, "Say when you are done.", false),
+        (&short_words, "Say when you are done.", true),
+        (&CompletionRule::Never, "Work.", true),
+    ] {
+        assert_eq!(rule.is_mentioned_in(prompt), mentioned, "{prompt}");
     }
 }
 

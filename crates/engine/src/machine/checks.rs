@@ -101,20 +101,16 @@ impl LoopMachine {
             self.iteration.scm.grace_until = step.now.mono_ms.saturating_add(FINAL_SCM_GRACE_MS);
             return self.run_scm_task(step, 0);
         }
-        if self.totals.message_agent_meddles {
-            return self.commit_with_default_message(
-                step,
-                "the agent did more than give a message before",
-            );
-        }
-        if self.run_budget_exceeded(step.now).is_some() {
-            return self.commit_with_default_message(step, "the budget is used up");
-        }
-        if self.iteration_budget_exceeded(self.iteration.worked_ms) {
-            return self
-                .commit_with_default_message(step, "the budget of the iteration is used up");
-        }
-        self.start_agent(step, Purpose::CommitMessage);
+        let why = if self.totals.message_agent_meddles {
+            "the agent did more than give a message before"
+        } else if self.run_budget_exceeded(step.now).is_some() {
+            "the budget is used up"
+        } else if self.iteration_budget_exceeded(self.iteration.worked_ms) {
+            "the budget of the iteration is used up"
+        } else {
+            return self.start_agent(step, Purpose::CommitMessage);
+        };
+        self.commit_with_default_message(step, why);
     }
 
     fn commit_with_default_message(&mut self, step: &mut Step, why: &str) {

@@ -7,20 +7,6 @@ use ralph_events::attempt;
 use ralph_events::event::{Class, EndCause, Event, Outcome, WaitReason};
 use ralph_events::exit_code;
 
-struct RunEnding {
-    outcome: Outcome,
-    exit_code: u8,
-    message: String,
-    last_failure: Option<String>,
-    used_up: Option<String>,
-}
-
-impl RunEnding {
-    fn new(outcome: Outcome, exit_code: u8, message: String) -> RunEnding {
-        RunEnding { outcome, exit_code, message, last_failure: None, used_up: None }
-    }
-}
-
 impl LoopMachine {
     pub(super) fn request_pause(&mut self, step: &mut Step) {
         if !self.is_finished() && !std::mem::replace(&mut self.steering.pause, true) {
@@ -144,26 +130,16 @@ impl LoopMachine {
     }
 
     pub(super) fn finish_by_budget(&mut self, step: &mut Step, used_up: &str) {
-        let ending = RunEnding {
-            used_up: Some(used_up.to_owned()),
-            ..RunEnding::new(
-                Outcome::Budget,
-                exit_code::BUDGET,
-                attempt::budget_exceeded_message(used_up),
-            )
-        };
-        self.finish_with(step, ending);
+        let message = attempt::budget_exceeded_message(used_up);
+        let used_up = Some(used_up.to_owned());
+        self.finish_with(step, Outcome::Budget, exit_code::BUDGET, message, None, used_up);
     }
 
     /// Ends the run after too many failures in a row.
     pub(super) fn give_up(&mut self, step: &mut Step, failure: String) {
         let message = attempt::retries_exhausted_message(self.retries.failures, &failure);
         let exit_code = self.rules.retry.exit_code;
-        let ending = RunEnding {
-            last_failure: Some(failure),
-            ..RunEnding::new(Outcome::AgentFailed, exit_code, message)
-        };
-        self.finish_with(step, ending);
+        self.finish_with(step, Outcome::AgentFailed, exit_code, message, Some(failure), None);
     }
 
     pub(super) fn finish(
@@ -173,14 +149,21 @@ impl LoopMachine {
         exit_code: u8,
         message: String,
     ) {
-        self.finish_with(step, RunEnding::new(outcome, exit_code, message));
+        self.finish_with(step, outcome, exit_code, message, None, None);
     }
 
-    fn finish_with(&mut self, step: &mut Step, ending: RunEnding) {
+    fn finish_with(
+        &mut self,
+        step: &mut Step,
+        outcome: Outcome,
+        exit_code: u8,
+        message: String,
+        last_failure: Option<String>,
+        used_up: Option<String>,
+    ) {
         if self.is_finished() {
             return;
         }
-        let RunEnding { outcome, exit_code, message, last_failure, used_up } = ending;
         let complete = matches!(outcome, Outcome::Complete | Outcome::CompleteScmFailed);
         if !complete {
             self.iteration.complete = false;

@@ -193,6 +193,7 @@ fn completion_claim_ends_run() {
     run.agent(done());
     assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
     assert_eq!(run.machine.iteration(), 2);
+    assert!(run.machine.agent_finished_normally());
 }
 
 #[test]
@@ -260,6 +261,7 @@ fn failed_guardrail_vetoes_completion_and_adds_feedback() {
     run.give(Input::GuardrailEnded { failed: None }).give(Input::GuardrailEnded { failed: None });
     assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
     assert_eq!(run.machine.feedback(), [], "feedback is given once");
+    assert!(run.emitted(&Event::FeedbackSet { parts: Vec::new() }), "a resume must not repeat it");
 }
 
 #[test]
@@ -294,9 +296,9 @@ fn stalled_run_is_warned_then_stopped() {
     let stall = StallRule::stop_after(2);
     let mut run = Loop::start(Rules { max_iterations: 9, stall, ..rules() });
     let stalling = |run: &Loop| {
-        run.actions
-            .iter()
-            .any(|action| matches!(action, Action::Emit(_, Event::StallWarning { .. })))
+        run.actions.iter().any(|action| {
+            matches!(action, Action::Emit(_, Event::StallWarning { limit: Some(2), .. }))
+        })
     };
     for fingerprint in [Some(1), Some(2)] {
         assert!(run.asked(&Action::CheckStall));
@@ -309,7 +311,7 @@ fn stalled_run_is_warned_then_stopped() {
     run.give(Input::StallChecked { fingerprint: Some(3) });
     assert!(run.machine.is_paused());
     run.give(Input::Resume { max_iterations: None });
-    assert!(run.starts_agent(), "{:?}", run.actions);
+    assert!(run.starts_agent() && !run.machine.is_paused(), "{:?}", run.actions);
     for _ in 0..2 {
         run.agent(answered()).give(Input::StallChecked { fingerprint: Some(3) });
     }

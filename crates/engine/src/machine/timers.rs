@@ -17,12 +17,6 @@ const COMMIT_MESSAGE_TIMEOUT_MS: u64 = 5 * 60_000;
 pub(super) const FINAL_SCM_GRACE_MS: u64 = 30_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Timer {
-    at: u64,
-    due: Due,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Due {
     CheckDone,
     End(JobEnd),
@@ -36,11 +30,11 @@ enum Due {
 impl LoopMachine {
     /// The time at which [`super::Input::Timer`] is due, by the monotonic clock.
     pub fn deadline(&self) -> Option<u64> {
-        self.timers().map(|timer| timer.at).min()
+        self.timers().map(|(at, _)| at).min()
     }
 
     /// In order of precedence: the first one that is due fires.
-    fn timers(&self) -> impl Iterator<Item = Timer> {
+    fn timers(&self) -> impl Iterator<Item = (u64, Due)> {
         let run = self.run_deadline();
         // The cause is recorded for agents only.
         let cut_off = Due::End(JobEnd::CutOff(EndCause::Budget));
@@ -65,7 +59,7 @@ impl LoopMachine {
             }
             _ => Vec::new(),
         };
-        rows.into_iter().filter_map(|(at, due)| Some(Timer { at: at?, due }))
+        rows.into_iter().filter_map(|(at, due)| Some((at?, due)))
     }
 
     fn agent_timers(&self, agent: &AgentRun, started: u64) -> Vec<(Option<u64>, Due)> {
@@ -91,8 +85,8 @@ impl LoopMachine {
     }
 
     pub(super) fn on_timer(&mut self, step: &mut Step) {
-        let Some(timer) = self.timers().find(|timer| timer.at <= step.now.mono_ms) else { return };
-        match timer.due {
+        let Some((_, due)) = self.timers().find(|(at, _)| *at <= step.now.mono_ms) else { return };
+        match due {
             Due::CheckDone => {
                 if let Some(agent) = self.agent_mut() {
                     agent.check_done_at = None;

@@ -114,8 +114,8 @@ fn passwords_in_urls(text: &str, found: &mut Vec<Range<usize>>) {
             };
             let is_example = authority.starts_with("postgres:postgres@localhost")
                 || authority.starts_with("postgres:postgres@127.0.0.1");
-            if !secret.is_empty() && !is_example && !is_reference(&text[secret.clone()]) {
-                found.push(secret);
+            if !is_example {
+                push_secret(text, secret, found);
             }
         }
         from = start;
@@ -184,13 +184,7 @@ fn assigned_secrets(text: &str, found: &mut Vec<Range<usize>>) {
             if *name == "pwd=" && (text[at..].starts_with("PWD=/") || text[..at].ends_with("OLD")) {
                 continue;
             }
-            let start = at + name.len();
-            let value = &text[start..];
-            let end = value.find(|c: char| ";&\"'".contains(c) || c.is_whitespace());
-            let value = &value[..end.unwrap_or(value.len())];
-            if !value.is_empty() && !is_reference(value) {
-                found.push(start..start + value.len());
-            }
+            push_value(text, at + name.len(), ";&\"'", found);
         }
     }
 }
@@ -198,7 +192,7 @@ fn assigned_secrets(text: &str, found: &mut Vec<Range<usize>>) {
 /// Query parameters of an address, unlike `token=…` elsewhere.
 fn query_secrets(text: &str, found: &mut Vec<Range<usize>>) {
     for (at, _) in text.match_indices(['?', '&']) {
-        let Some((name, value)) = text[at + 1..].split_once('=') else { return };
+        let Some((name, _)) = text[at + 1..].split_once('=') else { return };
         let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if !name.chars().all(is_name)
             || !looks_secret(name) && !["sig", "signature"].contains(&name)
@@ -210,8 +204,7 @@ fn query_secrets(text: &str, found: &mut Vec<Range<usize>>) {
         if !text.get(word..at).is_some_and(|word| word.contains("://")) {
             continue;
         }
-        let start = at + 1 + name.len() + 1;
-        push_value(text, start, value, found);
+        push_value(text, at + 1 + name.len() + 1, ";&#\"'", found);
     }
 }
 
@@ -230,10 +223,7 @@ fn json_secrets(text: &str, found: &mut Vec<Range<usize>>) {
                 escaped = c == '\\' && !escaped;
                 is_end
             });
-            let value = &value[..end.unwrap_or(value.len())];
-            if !value.is_empty() && !is_reference(value) {
-                found.push(start..start + value.len());
-            }
+            push_secret(text, start..start + end.unwrap_or(value.len()), found);
         }
     }
 }
@@ -276,21 +266,23 @@ fn go_dsn_passwords(text: &str, found: &mut Vec<Range<usize>>) {
             let before = &text[..at];
             let start = before.rfind(|c: char| c.is_whitespace() || "\"'=".contains(c));
             let start = start.map_or(0, |at| at + 1);
-            if let Some(colon) = before.get(start..).and_then(|user| user.find(':'))
-                && start + colon + 1 < at
-                && !is_reference(&text[start + colon + 1..at])
-            {
-                found.push(start + colon + 1..at);
+            if let Some(colon) = before.get(start..).and_then(|user| user.find(':')) {
+                push_secret(text, start + colon + 1..at, found);
             }
         }
     }
 }
 
-fn push_value(text: &str, start: usize, value: &str, found: &mut Vec<Range<usize>>) {
-    let end = value.find(|c: char| ";&#\"'".contains(c) || c.is_whitespace());
-    let value = &text[start..start + end.unwrap_or(value.len())];
-    if !value.is_empty() && !is_reference(value) {
-        found.push(start..start + value.len());
+/// The value ends at white space or one of `ends`.
+fn push_value(text: &str, start: usize, ends: &str, found: &mut Vec<Range<usize>>) {
+    let value = &text[start..];
+    let length = value.find(|c: char| ends.contains(c) || c.is_whitespace());
+    push_secret(text, start..start + length.unwrap_or(value.len()), found);
+}
+
+fn push_secret(text: &str, secret: Range<usize>, found: &mut Vec<Range<usize>>) {
+    if !secret.is_empty() && !is_reference(&text[secret.clone()]) {
+        found.push(secret);
     }
 }
 

@@ -126,6 +126,11 @@ fn cost_includes_running_attempt_and_estimates_tokens_without_price() {
     assert_eq!(state.cost(), Cost { reported: Some(2.0), estimated: Some(3.0) });
     let record = state.iterations.last().unwrap();
     assert_eq!(state.iteration_cost(record), state.cost());
+    apply(&mut state, (7, 2, iteration_started()));
+    apply(&mut state, (8, 2, agent_started()));
+    apply(&mut state, (9, 2, agent_ended(Class::Answered, priced(1.0, 5))));
+    let record = state.iterations.last().unwrap();
+    assert_eq!(state.iteration_cost(record), Cost { reported: Some(1.0), estimated: None });
 }
 
 #[test]
@@ -182,6 +187,107 @@ fn wait_ends_with_next_activity() {
     apply(&mut state, (13, 1, wait(70)));
     state.close();
     assert_eq!(state.waits.last().and_then(|wait| wait.ended_ms), None, "killed while waiting");
+}
+
+#[test]
+fn iteration_results_count_last_start_of_each_iteration() {
+    let ended = |class, guardrails_passed, cut_off| {
+        let mut event = iteration_ended(class, cut_off);
+        if let Event::IterationEnded { guardrails_passed: passed, .. } = &mut event {
+            *passed = guardrails_passed;
+        }
+        event
+    };
+    let prompt = || Event::Prompt { bytes: 5, preview: "Work.".into(), feedback: false };
+    let mut state = state(vec![
+        (1, 1, iteration_started()),
+        (1, 1, prompt()),
+        (2, 1, ended(Class::Answered, Some(true), false)),
+        (3, 2, iteration_started()),
+        (3, 2, prompt()),
+        (4, 2, ended(Class::Interrupted, None, true)),
+    ]);
+    let counts = |state: &RunState| {
+        let IterationResults { successful, failed, interrupted, .. } = state.totals.results;
+        assert_eq!(state.totals.results.total(), successful + failed + interrupted);
+        (successful, failed, interrupted)
+    };
+    assert_eq!(counts(&state), (1, 0, 1));
+    apply(&mut state, (5, 2, iteration_started()));
+    apply(&mut state, (5, 2, prompt()));
+    apply(&mut state, (6, 2, ended(Class::Answered, Some(false), false)));
+    assert_eq!(counts(&state), (1, 1, 0));
+}
+
+#[test]
+fn omitted_output_is_summed_over_agents() {
+    let omitted = |bytes| Event::OutputOmitted { events: 1, bytes };
+    let mut state = state(vec![
+        (1, 1, agent_started()),
+        (2, 1, omitted(10)),
+        (3, 1, omitted(30)),
+        (4, 1, agent_started()),
+        (5, 1, omitted(5)),
+    ]);
+    state.close();
+    assert_eq!(state.totals.omitted_bytes, 35);
+}
+
+fn guardrail_ended(passed: bool, cut_off: bool) -> Event<'static> {
+    Event::GuardrailEnded {
+        index: 0,
+        command: "make".into(),
+        exit: None,
+        timed_out: false,
+        cut_off,
+        passed,
+        fail_action: FailAction::Append,
+        log: "".into(),
+        duration_ms: 1,
+    }
+}
+
+#[test]
+fn guardrail_stopped_with_run_has_not_failed() {
+    let state = state(vec![
+        (1, 1, iteration_started()),
+        (2, 1, guardrail_ended(true, false)),
+        (3, 1, guardrail_ended(false, false)),
+        (4, 1, guardrail_ended(false, true)),
+    ]);
+    let guardrails = &state.iterations.last().unwrap().guardrails;
+    let failed: Vec<bool> = guardrails.iter().map(GuardrailResult::has_failed).collect();
+    assert_eq!(failed, [false, true, false]);
+}
+
+#[test]
+fn failed_scm_task_is_explained_by_its_error() {
+    for (detail, reason) in [
+        ("hint: a\nfatal: no remote\nhint: b", "fatal: no remote"),
+        ("rejected\nhint: pull first\n", "rejected"),
+        ("", "it did not say why"),
+    ] {
+        let event = Event::ScmEnded {
+            task: "push".into(),
+            ok: false,
+            detail: detail.into(),
+            duration_ms: 1,
+        };
+        let state = state(vec![(1, 1, iteration_started()), (2, 1, event)]);
+        assert_eq!(state.scm[0].reason, reason);
+    }
+}
+
+#[test]
+fn warnings_before_first_iteration_are_early() {
+    let warning = |message: &'static str| Event::Warning { message: message.into() };
+    let state = state(vec![
+        (1, 0, warning("no sandbox")),
+        (2, 1, iteration_started()),
+        (3, 1, warning("odd output")),
+    ]);
+    let notices = &state.notices;
+    assert_eq!((notices.warnings.total, notices.early_warnings), (2, 1));
 }
 
 #[test]
@@ -244,14 +350,59 @@ fn last_words_skip_stack_trace_and_explain_failure() {
     assert_eq!(state.notices.last_words, LastWords::default());
 }
 
-#[test]
-fn amended_commit_replaces_original_in_earlier_iteration() {
-    let commit = |id: &str, replaces: Option<&str>| Commit {
+fn commit(id: &str, replaces: Option<&str>) -> Commit {
+    Commit {
         id: id.to_owned(),
         subject: "s".to_owned(),
         replaces: replaces.map(str::to_owned),
         since: None,
+    }
+}
+
+#[test]
+fn last_words_are_last_message_or_else_last_line() {
+    let last_words = |lines: &[&'static str]| {
+        let events = lines.iter().map(|line| (1, 1, stderr(line, false))).collect();
+        state(events).notices.last_words.line
     };
+    assert_eq!(
+        last_words(&["Warning: old", "Error: no network", "    at main"]),
+        "Error: no network"
+    );
+    assert_eq!(last_words(&["    at start", "    at main"]), "    at main");
+}
+
+#[test]
+fn plan_has_open_items_only() {
+    let item = |text: &str, status| TodoItem { text: text.to_owned(), status };
+    let items = vec![
+        item("read", TodoStatus::Completed),
+        item("write", TodoStatus::InProgress),
+        item("test", TodoStatus::Pending),
+    ];
+    let plan = state(vec![(1, 1, Event::Todo { items: items.clone() })]).plan;
+    assert_eq!(plan, items[1..]);
+}
+
+#[test]
+fn commit_by_others_belongs_to_no_iteration() {
+    let repository = |by_others| Event::Repository {
+        head: "b".into(),
+        commits: vec![commit("b", None)],
+        by_others,
+    };
+    for (by_others, in_iteration) in [(true, 0), (false, 1)] {
+        let state = state(vec![(1, 1, iteration_started()), (2, 1, repository(by_others))]);
+        let commits = state.iterations.last().map(|last| last.commits.len());
+        assert_eq!(
+            (commits, state.repository.by_others.len()),
+            (Some(in_iteration), 1 - in_iteration)
+        );
+    }
+}
+
+#[test]
+fn amended_commit_replaces_original_in_earlier_iteration() {
     let repository = |head: &'static str, commits| Event::Repository {
         head: head.into(),
         commits,
@@ -267,6 +418,7 @@ fn amended_commit_replaces_original_in_earlier_iteration() {
     ]);
     let commits: Vec<usize> = state.iterations.iter().map(|it| it.commits.len()).collect();
     assert_eq!(commits, [0, 1]);
+    assert_eq!(state.repository.by_others, []);
     assert_eq!(state.repository.first_head.as_deref(), Some("a"));
     assert_eq!(state.iterations.last().and_then(|it| it.head.as_deref()), Some("c"));
 }

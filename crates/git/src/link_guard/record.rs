@@ -74,29 +74,19 @@ pub(super) fn remove_killed_runs(home: &Path, known: &RunBaseline) -> io::Result
     Ok(())
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ConflictingAgent {
-    pub(super) root: PathBuf,
-    pub(super) pid: u32,
-}
-
-impl ConflictingAgent {
-    pub(super) fn error(&self) -> io::Error {
-        let message = format!(
-            "the agent of the run in {} (process {}) puts links into the git directory",
-            display_path(&self.root),
-            self.pid
-        );
-        let hint = "stop that run first: Ctrl+C in its terminal, or `ralph kill` for a worker";
-        io::Error::other(LinkError { message, hint: hint.to_owned() })
-    }
-}
-
-pub(super) fn find_conflicting_agent(known: &[RunBaseline]) -> Option<ConflictingAgent> {
+/// Fails if an agent of another run works in one of the repositories.
+pub(super) fn refuse_other_agent(known: &[RunBaseline]) -> io::Result<()> {
     let me = std::process::id();
-    known.iter().find_map(|known| {
-        let is_other = |pid: &&u32| **pid != me && !process::has_exited(**pid);
-        let pid = *known.git.open_runs.iter().find(is_other)?;
-        Some(ConflictingAgent { root: known.root.clone(), pid })
-    })
+    let is_other = |pid: &&u32| **pid != me && !process::has_exited(**pid);
+    for known in known {
+        if let Some(pid) = known.git.open_runs.iter().find(is_other) {
+            let root = display_path(&known.root);
+            let message = format!(
+                "the agent of the run in {root} (process {pid}) puts links into the git directory"
+            );
+            let hint = "stop that run first: Ctrl+C in its terminal, or `ralph kill` for a worker";
+            return Err(io::Error::other(LinkError { message, hint: hint.to_owned() }));
+        }
+    }
+    Ok(())
 }

@@ -14,19 +14,15 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::process::{Pid, WaitOptions};
 
+use super::super::Launch;
 use super::super::path::locate_program;
-use super::super::{Launch, LaunchExtras};
 use super::{directory_error, environment, program_error};
 
 /// Used until `execve`, for system calls only. Freeing 64 KiB would make the allocator trim the
 /// heap at each start.
 const STACK_BYTES: usize = 32 * 1024;
 
-pub(super) fn start(
-    launch: &Launch<'_>,
-    extras: &LaunchExtras<'_>,
-    stdio: [BorrowedFd<'_>; 3],
-) -> io::Result<Pid> {
+pub(super) fn start(launch: &Launch<'_>, stdio: [BorrowedFd<'_>; 3]) -> io::Result<Pid> {
     let env = environment(launch);
     let path_env = env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_os_str());
     // Searched here, because the child must not allocate.
@@ -48,9 +44,8 @@ pub(super) fn start(
     let directory = c_string(launch.directory.as_os_str())?;
     let (stdio, _copies) = move_above_stdio(stdio)?;
 
-    let death_signal = if launch.term_on_parent_death { libc::SIGTERM } else { libc::SIGKILL };
     let exec = |program: &CString, args: &[CString]| {
-        vfork_exec(program, args, &env, &directory, stdio, death_signal, extras)
+        vfork_exec(launch, program, args, &env, &directory, stdio)
     };
     let result = match exec(&program, &args) {
         // A script without `#!`; `execvp` does the same.
@@ -123,17 +118,16 @@ fn pointers(strings: &[CString]) -> Vec<*const c_char> {
               parent-death signal without a fork; the module's comment has the figures"
 )]
 fn vfork_exec(
+    launch: &Launch<'_>,
     program: &CString,
     args: &[CString],
     env: &[CString],
     directory: &CString,
     stdio: [c_int; 3],
-    death_signal: c_int,
-    extras: &LaunchExtras<'_>,
 ) -> Result<Pid, (SpawnStep, io::Error)> {
     let args = pointers(args);
     let env = pointers(env);
-    let inherit: Vec<c_int> = extras.inherit.iter().map(AsRawFd::as_raw_fd).collect();
+    let inherit: Vec<c_int> = launch.inherit.iter().map(AsRawFd::as_raw_fd).collect();
     let plan = ExecPlan {
         program: program.as_ptr(),
         args: args.as_ptr(),
@@ -141,11 +135,11 @@ fn vfork_exec(
         directory: directory.as_ptr(),
         stdio,
         parent: rustix::process::getpid().as_raw_pid(),
-        death_signal,
+        death_signal: if launch.term_on_parent_death { libc::SIGTERM } else { libc::SIGKILL },
         inherit: inherit.as_ptr(),
         inherit_count: inherit.len(),
-        ignore_term: extras.ignore_term,
-        terminal: extras.terminal.is_some() && !extras.passes_terminal,
+        ignore_term: launch.ignore_term,
+        terminal: launch.takes_terminal(),
         failed_step: AtomicI32::new(0),
         failed_errno: AtomicI32::new(0),
     };

@@ -90,14 +90,10 @@ impl Script {
 
     fn launch(&self) -> Launch<'_> {
         Launch {
-            program: OsStr::new("sh"),
-            args: &self.args,
-            directory: Path::new("/"),
-            env: &self.env,
             stdin: &self.stdin,
             merge_stderr: self.merge_stderr,
             keep_background: self.keep_background,
-            term_on_parent_death: false,
+            ..Launch::plain(Path::new("/"), OsStr::new("sh"), &self.args, &self.env)
         }
     }
 }

@@ -56,16 +56,9 @@ cases! {
         let bare = file("bare", "echo \"$1\"\n", 0o755);
         let mut system = System::new().unwrap();
         let mut start = |program: &OsStr, directory: &Path| {
-            system.start(&Launch {
-                program,
-                args: &["word".into()],
-                directory,
-                env: &[],
-                stdin: b"prompt",
-                merge_stderr: false,
-                keep_background: false,
-                term_on_parent_death: false,
-            })
+            let args = ["word".into()];
+            let launch = Launch::plain(directory, program, &args, &[]);
+            system.start(&Launch { stdin: b"prompt", merge_stderr: false, ..launch })
         };
         for (program, directory, kind, message) in [
             (OsStr::new("no-such-program"), dir, ErrorKind::NotFound, "no-such-program"),
@@ -101,16 +94,9 @@ cases! {
             script.merge_stderr = i % 2 == 0;
             assert_eq!(run(&mut system, &script).1, PLAIN);
             if i % 50 == 0 {
-                let missing = Launch {
-                    program: OsStr::new("/no/such/program"),
-                    args: &[],
-                    directory: Path::new("/"),
-                    env: &[],
-                    stdin: b"prompt",
-                    merge_stderr: false,
-                    keep_background: false,
-                    term_on_parent_death: false,
-                };
+                let program = OsStr::new("/no/such/program");
+                let missing = Launch::plain(Path::new("/"), program, &[], &[]);
+                let missing = Launch { stdin: b"prompt", merge_stderr: false, ..missing };
                 system.start(&missing).unwrap_err();
             }
         }
@@ -190,16 +176,8 @@ cases! {
             let mut system = System::new().unwrap();
             let mut buf = Vec::new();
             let ours = median_us(|| {
-                let launch = Launch {
-                    program: program.as_os_str(),
-                    args: &[],
-                    directory: Path::new("/"),
-                    env: &[],
-                    stdin: b"prompt",
-                    merge_stderr: false,
-                    keep_background: false,
-                    term_on_parent_death: false,
-                };
+                let launch = Launch::plain(Path::new("/"), program.as_os_str(), &[], &[]);
+                let launch = Launch { stdin: b"prompt", merge_stderr: false, ..launch };
                 system.start(&launch).unwrap();
                 while !matches!(system.wait(None, &mut buf), Occurrence::Ended(..)) {}
             });

@@ -9,6 +9,10 @@ fn pumps() -> usize {
     tasks.flatten().filter_map(|task| name(task).ok()).filter(|name| name == "pump\n").count()
 }
 
+fn start_with_stdin_pipe(system: &mut System, script: &Script) -> (ChildId, u32) {
+    system.start(&Launch { has_stdin_pipe: true, ..script.launch() }).unwrap()
+}
+
 cases! {
     fn output_and_exit_are_reported() {
         let mut system = System::new().unwrap();
@@ -23,7 +27,7 @@ cases! {
 
     fn fed_input_arrives_complete_and_in_order() {
         let mut system = System::new().unwrap();
-        let (child, _) = system.start_with_stdin_pipe(&sh("cat").launch()).unwrap();
+        let (child, _) = start_with_stdin_pipe(&mut system, &sh("cat"));
         let mut sent = Vec::new();
         for n in 0..200_000 {
             let piece = format!("{n}\n");
@@ -38,7 +42,7 @@ cases! {
 
     fn child_not_reading_input_does_not_block() {
         let mut system = System::new().unwrap();
-        let (child, _) = system.start_with_stdin_pipe(&sh("exec sleep 1000").launch()).unwrap();
+        let (child, _) = start_with_stdin_pipe(&mut system, &sh("exec sleep 1000"));
         let piece = vec![b'x'; 1 << 20];
         let taken = (0..100).take_while(|_| system.feed(child, &piece)).count();
         assert!((2..20).contains(&taken), "{taken} MiB were kept for it");
@@ -48,7 +52,7 @@ cases! {
         system.terminate_child(child);
         Capture::default().await_end(&mut system, child);
         // Input for a child that closed its end is dropped.
-        let (child, _) = system.start_with_stdin_pipe(&sh("exec <&-; echo closed; exec sleep 1000").launch()).unwrap();
+        let (child, _) = start_with_stdin_pipe(&mut system, &sh("exec <&-; echo closed; exec sleep 1000"));
         Capture::default().until(&mut system, &["closed\n"]);
         for _ in 0..100 {
             assert!(system.feed(child, &piece));

@@ -234,7 +234,7 @@ cases! {
         assert_eq!(find_by_env("RALPH_TEST_MARK", "another"), []);
         // This process lacks the mark, but its parent may carry one.
         assert_eq!(find_by_env("RALPH_TEST_MARKER", &mark), []);
-        let found = kill_by_env("RALPH_TEST_MARK", &mark, 100);
+        let found = kill_by_env("RALPH_TEST_MARK", &mark, 100, || false);
         assert!(found.iter().any(|leftover| leftover.pid == tool), "{found:?}");
         assert!(!alive(tool));
         assert_eq!(find_by_env("RALPH_TEST_MARK", &mark), []);

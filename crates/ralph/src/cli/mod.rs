@@ -19,6 +19,8 @@ use ralph_report::style::Capabilities;
 use ralph_store::home;
 
 use self::args::{LoopArgs, ProjectArgs};
+use crate::commands::mode::ModeArgs;
+use crate::launch::LoopCommand;
 use crate::{commands, project_dir};
 
 const STYLES: Styles = Styles::styled()
@@ -59,11 +61,11 @@ pub enum CliCommand {
     Run(Box<commands::run::RunArgs>),
 
     /// Have the agent compare specifications and code, and write the plan.
-    #[command(after_help = commands::plan::EXAMPLES)]
+    #[command(after_help = commands::mode::PLAN_EXAMPLES)]
     Plan(Box<commands::mode::ModeArgs>),
 
     /// Have the agent work the plan off, one task in each iteration.
-    #[command(after_help = commands::build::EXAMPLES)]
+    #[command(after_help = commands::mode::BUILD_EXAMPLES)]
     Build(Box<commands::mode::ModeArgs>),
 
     /// Run a prompt of your own in the same way as plan and build.
@@ -260,10 +262,13 @@ fn dispatch(mut cli: Cli) -> Result<u8, Error> {
     let own = || project_dir::require_project(&cli.project, false);
     let for_loop =
         |args: &LoopArgs| project_dir::require_project(&cli.project, args.settings.is_some());
+    let plan_or_build = |command, args: ModeArgs| {
+        commands::mode::plan_or_build(&for_loop(&args.common)?, command, args)
+    };
     match cli.command {
         CliCommand::Run(args) => commands::run::run(&for_loop(&args.common)?, &args, Vec::new()),
-        CliCommand::Plan(args) => commands::plan::plan(&for_loop(&args.common)?, *args),
-        CliCommand::Build(args) => commands::build::build(&for_loop(&args.common)?, *args),
+        CliCommand::Plan(args) => plan_or_build(LoopCommand::Plan, *args),
+        CliCommand::Build(args) => plan_or_build(LoopCommand::Build, *args),
         CliCommand::Prompt(args) => commands::prompt::prompt(&for_loop(&args.mode.common)?, *args),
         CliCommand::Work(args) => commands::work::work(&for_loop(&args.common)?, &args),
         CliCommand::New(args) => commands::new::new(&own()?, &args),

@@ -1,4 +1,4 @@
-//! What `plan`, `build` and `prompt` share: template prompts, a plan, session logs.
+//! `ralph plan`, `ralph build`, and what they share with `ralph prompt`: template prompts, a plan, session logs.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,11 +14,40 @@ use ralph_events::error::Error;
 use ralph_git as git;
 use ralph_store::project::Project;
 
-use super::build::BUILD_PROMPT;
-use super::plan::PLAN_PROMPT;
 use crate::cli::args::{CompletionArgs, LoopArgs, PromptArgs};
 use crate::launch::{self, LaunchAction, LaunchPlan, LaunchSpec, LoopCommand, prompt, rules};
-use crate::recover::Recovery;
+use crate::recover::{Recovery, recover};
+
+pub const PLAN_EXAMPLES: &str = "\
+Examples:
+  Write .ralph/implementation_plan.md from the specifications in specs/:
+    ralph plan -- claude
+
+  With the agent of .ralph/config or the settings, at most three times:
+    ralph plan 3
+
+  See what the agent is asked:
+    ralph plan --print-prompt
+
+Exit codes:
+  0 complete, or the limit reached   2 bad usage, settings or input   3 budget used up
+  4 the agent kept failing   5 complete, but an SCM task failed   130 interrupted";
+
+pub const BUILD_EXAMPLES: &str = "\
+Examples:
+  Up to 20 tasks of the plan that `ralph plan` wrote:
+    ralph build 20
+
+  With other variables and another agent:
+    ralph build --config ci.config
+
+Exit codes:
+  0 complete, or the limit reached   2 bad usage, settings or input; no plan   3 budget used up
+  4 the agent kept failing   5 complete, but an SCM task failed   130 interrupted";
+
+/// Used if the project has no prompt of its own.
+pub(super) const PLAN_PROMPT: &str = include_str!("prompts/plan.md");
+pub(super) const BUILD_PROMPT: &str = include_str!("prompts/build.md");
 
 /// What plan, build and prompt take.
 #[derive(Debug, Args)]
@@ -71,6 +100,16 @@ pub(crate) fn select_prompt(
 
 pub(crate) fn completion_rule(args: &CompletionArgs) -> Result<CompletionRule, Error> {
     rules::completion_rule(args, || Ok(CompletionRule::Promise("COMPLETE".to_owned())))
+}
+
+pub(crate) fn plan_or_build(
+    project: &Project,
+    command: LoopCommand,
+    args: ModeArgs,
+) -> Result<u8, Error> {
+    let recovery = recover(project, &args.common)?;
+    let source = select_prompt(project, &args.prompt, command)?;
+    run(project, command, args, source, recovery)
 }
 
 pub(super) fn run(

@@ -307,16 +307,8 @@ fn shell(project: &Project, backend: Option<&str>, command: &[OsString]) -> Resu
             .read_to_end(&mut stdin)
             .map_err(|err| Error::input(format!("cannot read standard input: {err}")))?;
     }
-    let launch = Launch {
-        program,
-        args,
-        directory: project.root(),
-        env: &[],
-        stdin: &stdin,
-        merge_stderr: false,
-        keep_background: false,
-        term_on_parent_death: false,
-    };
+    let launch = Launch::plain(project.root(), program, args, &[]);
+    let launch = Launch { stdin: &stdin, merge_stderr: false, ..launch };
     let home = ralph_home(|name| std::env::var_os(name));
     let (links, warnings) = LinkGuard::start(home.as_deref(), project.root())
         .map_err(|err| Error::input(err.to_string()).hint(link_guard::hint(&err)))?;

@@ -50,18 +50,18 @@ fn flag_settings(args: &LoopArgs) -> Vec<FlagSetting> {
     let mut flag = |key, value, name: &str| {
         flags.push(FlagSetting { key, value, name: name.to_owned() });
     };
-    if let Some(n) = args.max_iterations {
-        flag("maximumIterations", json!(n), "--max-iterations");
-    }
-    let budget = &args.budget;
-    if let Some(dollars) = budget.max_cost {
-        flag("budget.costUsd", json!(dollars), "--max-cost");
-    }
-    if let Some(tokens) = budget.max_tokens {
-        flag("budget.tokens", json!(tokens), "--max-tokens");
-    }
-    if let Some(time) = &budget.max_time {
-        flag("budget.duration", json!(time), "--max-time");
+    let (budget, timeout) = (&args.budget, args.inactivity_timeout.map(|it| it.to_string()));
+    for (key, value, name) in [
+        ("maximumIterations", json!(args.max_iterations), "--max-iterations"),
+        ("budget.costUsd", json!(budget.max_cost), "--max-cost"),
+        ("budget.tokens", json!(budget.max_tokens), "--max-tokens"),
+        ("budget.duration", json!(budget.max_time), "--max-time"),
+        ("agent.model", json!(args.model), "--model"),
+        ("inactivityTimeoutSeconds", json!(timeout), "--inactivity-timeout"),
+    ] {
+        if !value.is_null() {
+            flag(key, value, name);
+        }
     }
     let agent = match args.agent_command.split_first() {
         Some((program, rest)) => Some((program, Some(rest), "-- COMMAND")),
@@ -73,12 +73,6 @@ fn flag_settings(args: &LoopArgs) -> Vec<FlagSetting> {
             flag("agent.flags", json!(rest), name);
             flag("agent.args", json!(null), name);
         }
-    }
-    if let Some(model) = &args.model {
-        flag("agent.model", json!(model), "--model");
-    }
-    if let Some(timeout) = args.inactivity_timeout {
-        flag("inactivityTimeoutSeconds", json!(timeout.to_string()), "--inactivity-timeout");
     }
     if args.no_stream_agent_output {
         flag("streamAgentOutput", json!(false), "--no-stream-agent-output");

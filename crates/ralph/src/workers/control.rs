@@ -8,7 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::rc::Rc;
 
 use super::store::{StoredState, Worker};
-use ralph_driver::world::{ControlRequest, ControlSource};
+use ralph_driver::world::ControlSource;
 use ralph_process::create_named_pipe;
 use ralph_report::worker_lines::WorkerState;
 use ralph_store::requests::{self, Request, RequestQueue, SendError, is_pipe};
@@ -130,14 +130,13 @@ impl RunControl {
         }
     }
 
-    fn control_request(&self, request: &Request) -> ControlRequest {
+    /// The user may have edited the limit.
+    fn with_limit(&self, request: Request) -> Request {
         match request {
-            Request::Pause => ControlRequest::Pause,
-            Request::Stop => ControlRequest::End,
-            Request::Resume { max_iterations } => {
-                let max_iterations = max_iterations.or_else(|| self.worker.edited_limit());
-                ControlRequest::Resume { max_iterations }
+            Request::Resume { max_iterations: None } => {
+                Request::Resume { max_iterations: self.worker.edited_limit() }
             }
+            request => request,
         }
     }
 }
@@ -149,7 +148,7 @@ impl Drop for RunControl {
 }
 
 impl ControlSource for RunControl {
-    fn take(&mut self) -> Vec<ControlRequest> {
+    fn take(&mut self) -> Vec<Request> {
         // The directory may be that of another run now.
         if self.worker.directory() == self.directory_id {
             self.repair_state();
@@ -161,7 +160,7 @@ impl ControlSource for RunControl {
             self.taken = *last;
         }
         let known = pending.into_iter().filter_map(|(_, request)| request);
-        known.map(|request| self.control_request(&request)).collect()
+        known.map(|request| self.with_limit(request)).collect()
     }
 
     fn acknowledge(&mut self) {
@@ -223,8 +222,8 @@ mod tests {
         }
         let mut bytes = [0; 8];
         assert_eq!(rustix::io::read(&pipe, &mut bytes), Ok(4), "each wakes the run");
-        let resume = |limit| ControlRequest::Resume { max_iterations: Some(limit) };
-        let expected = [ControlRequest::Pause, resume(70), ControlRequest::Pause, resume(5)];
+        let resume = |limit| Request::Resume { max_iterations: Some(limit) };
+        let expected = [Request::Pause, resume(70), Request::Pause, resume(5)];
         assert_eq!(control.take(), expected, "the state has the limit");
         assert_eq!(control.take(), []);
         assert_eq!(queue.pending(0).unwrap().len(), 4, "they survive a crash until then");

@@ -183,7 +183,7 @@ impl Connection {
                 }
                 ConnectionState::Resolving { request, private, resolving } => {
                     let Some(found) = resolving.advance(now_ms) else { return NextStep::Keep };
-                    let (request, private) = (take_request(request), *private);
+                    let (request, private) = (std::mem::take(request), *private);
                     connect(request, private, found, now_ms, on_refusal)
                 }
                 ConnectionState::Connecting { upstream, until_ms, .. } => {
@@ -265,12 +265,6 @@ impl Connection {
             self.stage = next;
         }
     }
-}
-
-fn take_request(request: &mut ProxyRequest) -> ProxyRequest {
-    let ProxyRequest { port, tunnel, more, .. } = *request;
-    let (host, first) = (std::mem::take(&mut request.host), std::mem::take(&mut request.first));
-    ProxyRequest { host, port, first, tunnel, through: request.through.take(), more }
 }
 
 enum HeadRead {

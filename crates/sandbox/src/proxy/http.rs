@@ -7,7 +7,7 @@ pub(super) const MAX_HEAD: usize = 32 * 1024;
 
 const MAX_HEADERS: usize = 128;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ProxyRequest {
     pub(super) host: String,
     pub(super) port: u16,

@@ -47,7 +47,7 @@ fn run_end_names_last_failure_and_used_up_budget() {
     run.agent(AgentReport { failure: Some(failure), ..failed(Class::Failed) });
     let (last_failure, used_up, message) = end(&run).expect("an end");
     assert_eq!((last_failure.as_deref(), used_up), (Some("bad flag"), None));
-    assert!(message.ends_with("bad flag"), "{message}");
+    assert_eq!(message, "the agent failed: bad flag");
 
     let budget = Budget { cost_usd: Some(1.0), ..Budget::default() };
     let mut run = Loop::start(Rules { budget, ..rules() });

@@ -187,10 +187,15 @@ fn resumed_iteration_keeps_its_remaining_budget() {
     assert!(run.starts_agent());
     run.give(Input::AgentStarted);
     assert_eq!(run.machine.deadline(), Some(run.now.mono_ms + 500));
+    let before_retry = left(cut_off(ended(failed(Class::Failed))), 0.0, None);
+    let mut run = resumed(time(1_500), before_retry);
+    run.until_deadline().give(Input::AgentStarted);
+    assert_eq!(run.machine.deadline(), Some(run.now.mono_ms + 500), "a retry has no more");
     for rules in [money(0.5), time(1_000)] {
         let checks = Rules { guardrails: vec![None], ..rules };
         let mut run = resumed(checks, state.clone());
         assert!(run.asked(&Action::RunGuardrail(0)) && !run.starts_agent());
+        assert_eq!((run.position(), run.actions.len()), ((2, 1), 1), "it does not start again");
         run.give(Input::GuardrailEnded { failed: None });
         assert!(is_told(&run, false) && run.starts_agent());
         assert_eq!(run.machine.iteration(), 3);
@@ -252,6 +257,20 @@ fn resume_checks_open_answer_without_starting_agent() {
 }
 
 #[test]
+fn resumed_machine_names_iteration_with_unchecked_work() {
+    for (pending, iteration) in [
+        (unchecked(done()), Some(2)),
+        (ended(failed(Class::Failed)), None),
+        (checked(true), None),
+        (Pending::Nothing, None),
+    ] {
+        let machine = LoopMachine::resumed(rules(), state(cut_off(pending)));
+        assert_eq!(machine.unchecked_iteration(), iteration);
+        assert_eq!(machine.max_iterations(), 3);
+    }
+}
+
+#[test]
 fn resume_commits_open_answer_with_saved_message() {
     let scm = || Rules { scm: vec![ScmTaskKind::Commit], ..rules() };
     let asks = |run: &Loop| run.asked(&Action::StartAgent(Purpose::CommitMessage));
@@ -300,6 +319,7 @@ fn resume_continues_all_counters() {
         let point = ResumePoint { iterations: 2, failures: 1, feedback, ..ResumePoint::default() };
         let mut state = left(point, 0.7, outcome);
         (state.totals.tools, state.clock.active_ms) = (7, 9_000);
+        state.totals.tool_errors = 2;
         state
     };
     let budget = Budget { cost_usd: Some(1.0), ..Budget::default() };
@@ -316,7 +336,10 @@ fn resume_continues_all_counters() {
     assert_eq!(run.outcome(), Some((Outcome::Budget, 3)), "0.7 before, and 0.4 now");
     assert!(run.actions.iter().any(|action| matches!(
         action,
-        Action::Emit(_, Event::RunEnded { iterations: 3, tools: 8, duration_ms: 9_000.., .. })
+        Action::Emit(
+            _,
+            Event::RunEnded { iterations: 3, tools: 8, tool_errors: 2, duration_ms: 9_000.., .. }
+        )
     )));
 
     let budget = Budget { duration_ms: Some(10_000), ..Budget::default() };

@@ -58,6 +58,12 @@ fn end_of_0_1_journal_yields_last_failure_and_used_up_budget() {
     assert_eq!(end(Outcome::AgentFailed, failed).last_failure.as_deref(), Some("exit code 1"));
     let budget = end(Outcome::Budget, "the budget is used up: $5.00 of $5.00");
     assert_eq!(budget.used_up.as_deref(), Some("$5.00 of $5.00"));
+    let mut event = run_ended(Outcome::Budget, "the budget is used up: $5");
+    if let Event::RunEnded { used_up, .. } = &mut event {
+        *used_up = Some("$5.00 of $5.00".into());
+    }
+    let recorded = state(vec![(1, 1, event)]).end.and_then(|end| end.used_up);
+    assert_eq!(recorded.as_deref(), Some("$5.00 of $5.00"), "the record counts");
     assert_eq!(end(Outcome::Budget, "a wait would outlast the time").used_up, None);
     // Other ends keep their words.
     assert_eq!(end(Outcome::InternalError, failed).last_failure, None);
@@ -74,6 +80,29 @@ fn recorded_last_failure_needs_no_message() {
     apply(&mut state, (4, 1, event));
     assert_eq!(state.iterations.last().map(|last| last.failures.len()), Some(1));
     assert_eq!((state.totals.failures.total, state.totals.failures.consecutive), (1, 1));
+    assert_eq!(state.outcome(), Some(Outcome::AgentFailed));
+    assert_eq!(state.end.and_then(|end| end.last_failure).as_deref(), Some("exit code 7"));
+}
+
+#[test]
+fn failure_that_was_retried_is_counted_once() {
+    let retrying = Event::Retrying {
+        class: Class::Failed,
+        message: "exit code 1".into(),
+        delay_ms: None,
+        failures: 1,
+        max_failures: 3,
+    };
+    for outcome in [Outcome::AgentFailed, Outcome::Interrupted] {
+        let state = state(vec![
+            (1, 1, iteration_started()),
+            (2, 1, agent_started()),
+            (3, 1, agent_ended(Class::Failed, Usage::default())),
+            (4, 1, retrying.clone()),
+            (5, 1, run_ended(outcome, "ended")),
+        ]);
+        assert_eq!((state.totals.failures.total, state.totals.failures.consecutive), (1, 1));
+    }
 }
 
 #[test]
@@ -88,6 +117,7 @@ fn cut_off_iteration_is_counted_until_its_checks_continue() {
     };
     let mut state = state(vec![
         (1, 1, iteration_started()),
+        (2, 1, guardrail_ended(false, true)),
         (2, 1, iteration_ended(Class::Interrupted, true)),
         (3, 1, run_ended(Outcome::Interrupted, "interrupted")),
         (9, 0, run_started()),
@@ -95,6 +125,8 @@ fn cut_off_iteration_is_counted_until_its_checks_continue() {
     assert_eq!((state.totals.cut_off, state.totals.iteration_open), (1, false));
     apply(&mut state, (9, 0, continued(Some(1))));
     assert_eq!((state.totals.cut_off, state.totals.iteration_open), (0, true));
+    let record = state.iterations.last().unwrap();
+    assert_eq!((record.guardrails.len(), record.cut_off), (0, false), "its checks run again");
     apply(&mut state, (10, 1, iteration_ended(Class::Answered, false)));
     assert_eq!((state.totals.iterations_ended, state.totals.ended_ms), (1, 4_000));
     assert_eq!(state.iterations.len(), 1);

@@ -1,7 +1,9 @@
 //! The resume point of whole journals.
 
 use super::super::*;
-use crate::event::{Class, FailAction, Feedback, Outcome, Stamp, Usage};
+use crate::event::{
+    Class, Exit, FailAction, Failure, FailureKind, Feedback, Outcome, Stamp, Usage, WaitReason,
+};
 
 fn fold(events: Vec<(i64, u32, u32, Event<'static>)>) -> ResumePoint {
     closed(events).resume
@@ -156,6 +158,43 @@ fn progress_counts_consecutive_failures() {
 }
 
 #[test]
+fn progress_counts_rate_limits_until_another_result() {
+    let wait = |until_ms| Event::Waiting { reason: WaitReason::RateLimit, until_ms };
+    let mut events = vec![
+        (0, 1, 1, agent_started()),
+        (10, 1, 1, agent_ended(Class::RateLimited, 0)),
+        (10, 1, 1, wait(60)),
+        (60, 1, 2, agent_started()),
+        (70, 1, 2, agent_ended(Class::Overloaded, 0)),
+        (70, 1, 2, wait(90)),
+        (90, 1, 3, agent_started()),
+    ];
+    assert_eq!(fold(events.clone()).limits, RateLimits { count: 2, waited_ms: 70, waiting: None });
+    events.push((95, 1, 3, agent_ended(Class::Failed, 0)));
+    assert_eq!(fold(events).limits, RateLimits::default());
+}
+
+#[test]
+fn progress_remembers_failed_scm_task_until_one_succeeds() {
+    let ended = |ok| {
+        (1, 1, 1, Event::ScmEnded { task: "commit".into(), ok, detail: "".into(), duration_ms: 1 })
+    };
+    assert!(fold(vec![ended(false)]).scm_failed);
+    assert!(!fold(vec![ended(false), ended(true)]).scm_failed);
+}
+
+#[test]
+fn run_has_started_with_its_first_iteration() {
+    let start = Event::IterationStarted { max_iterations: 5 };
+    let mut events = vec![(0, 0, 0, run_started())];
+    assert!(!fold(events.clone()).has_started());
+    events.push((1, 1, 0, start));
+    assert!(fold(events.clone()).has_started());
+    events.push((2, 1, 0, iteration_ended(Class::Answered, false)));
+    assert!(fold(events).has_started());
+}
+
+#[test]
 fn progress_reopens_iteration_that_was_cut_off() {
     for class in [Class::Interrupted, Class::Answered, Class::Failed, Class::Credentials] {
         let ends = |cut_off| {
@@ -268,6 +307,31 @@ fn progress_records_pending_decision() {
 }
 
 #[test]
+fn progress_keeps_why_agent_failed() {
+    let limit = Failure {
+        kind: FailureKind::RateLimit,
+        message: "limit".to_owned(),
+        resets_at: Some(3_600),
+    };
+    let mut event = agent_ended(Class::RateLimited, 0);
+    if let Event::AgentEnded { exit, failure, repeats_prompt, .. } = &mut event {
+        (*exit, *failure) = (Some(Exit::Code(7)), Some(limit.clone()));
+        *repeats_prompt = true;
+    }
+    let Pending::Ended(report) = fold(vec![(0, 1, 1, agent_started()), (1, 1, 1, event)]).pending
+    else {
+        panic!("the end of the agent is pending");
+    };
+    let expected = AgentReport {
+        failure: Some(limit),
+        exit: Exit::Code(7).to_string(),
+        repeats_prompt: true,
+        ..AgentReport::of(Class::RateLimited)
+    };
+    assert_eq!(*report, expected);
+}
+
+#[test]
 fn progress_keeps_answer_pending_until_checks_end() {
     let answered = || {
         let mut event = agent_ended(Class::Answered, 9);
@@ -312,6 +376,7 @@ fn progress_keeps_answer_pending_until_checks_end() {
             panic!("{:?} after {:?}", progress.pending, events[told - 1]);
         };
         assert_eq!((report.complete, report.found.as_deref()), (true, Some("DONE")));
+        assert!(progress.pending.is_an_answer());
         assert_eq!(progress.open.map(|open| (open.iteration, open.attempts)), Some((1, 1)));
         // What was said of half of it is not what was said of the iteration before.
         assert_eq!(progress.last_feedback, [], "after {told}");

@@ -4,9 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::commands::build::BUILD_PROMPT;
-use crate::commands::mode::PROMPTS_DIR;
-use crate::commands::plan::PLAN_PROMPT;
+use crate::commands::mode::{BUILD_PROMPT, PLAN_PROMPT, PROMPTS_DIR};
 use crate::config;
 use ralph_sandbox::Backend;
 use ralph_store::project::Project;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use serde_json::json;
 
 use super::*;
-use crate::commands::build::BUILD_PROMPT;
+use crate::commands::mode::BUILD_PROMPT;
 
 struct Script {
     answers: VecDeque<&'static str>,

@@ -274,7 +274,7 @@ fn end_dead_worker(worker: &Worker) -> Result<(), Error> {
 
 fn kill_leftovers(worker: &Worker, state: &WorkerState) {
     if let Some(run) = &state.run_id {
-        process::kill_by_env(env_names::RUN_ID, run, GRACE_MS);
+        process::kill_by_env(env_names::RUN_ID, run, GRACE_MS, || false);
     }
     executor_of(worker).close(worker);
 }
@@ -315,6 +315,7 @@ fn kill_all(workers: &Workers) -> Result<u8, Error> {
         if selected.is_empty() {
             break;
         }
+        let over: Vec<Worker> = selected.iter().filter(|it| has_ended(it)).cloned().collect();
         // Ask all first, for the grace periods to overlap.
         for worker in selected.iter().filter(|worker| worker.is_alive()) {
             let _ = worker.send_request(&Request::Stop);
@@ -322,7 +323,7 @@ fn kill_all(workers: &Workers) -> Result<u8, Error> {
         handled.extend(selected.iter().map(|worker| worker.name.clone()));
         let all = selected.into_iter().map(Ok).collect();
         let killed = for_each_worker(all, |worker| {
-            let was_over = has_ended(worker);
+            let was_over = over.iter().any(|it| it.name == worker.name);
             let _held = workers.lock_for(START_TIMEOUT, worker)?;
             if !worker.path.exists() || was_over && has_ended(worker) {
                 return Ok(());
