@@ -183,7 +183,7 @@ impl Project {
 /// disk was full), or in version 0.1, in which `runs` was a directory.
 fn updated_gitignore(path: &Path) -> Option<Vec<u8>> {
     const MAX_BYTES: u64 = 1 << 20;
-    path.symlink_metadata().ok().filter(|meta| meta.is_file())?;
+    path.symlink_metadata().ok().filter(std::fs::Metadata::is_file)?;
     let text = safe_fs::read_limited(safe_fs::open_file(path).ok()?, MAX_BYTES).ok()?;
     let text = String::from_utf8(text).ok()?;
     // The user may have added lines.
