@@ -1,15 +1,4 @@
-//! The real agents for tests: versions and configuration, from `agents.json`.
-//!
-//! No agent may write to `/tmp`, where other tests run. codex, for one, creates `.git` in every writable
-//! directory while a tool runs, and `/tmp/.git` would make all of `/tmp` a repository.
-//!
-//! - `package`, `version`: npm package for `scripts/install-agents`
-//! - `args`: arguments for unattended use, only for recordings
-//! - `flags`: flags that users of ralph need with this service
-//! - `env`: its only variables besides `PATH` and `HOME`
-//! - `files`: files in its home, as lists of lines
-//!
-//! `{server}` is the address of the model server, `{home}` the agent's home.
+//! The real agents for tests: versions and configuration, from `agents.json` (`testing/README.md`).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

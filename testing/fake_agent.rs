@@ -1,26 +1,4 @@
-//! A fake coding agent for black-box tests, driven by a script.
-//!
-//! The script is the file after `--script`, or in `FAKE_AGENT_SCRIPT`. If that is a directory, the file
-//! in it is named after the program (`claude.json` for a link called `claude`). A script is a list of
-//! steps (a JSON array, or one step per line) for every start, or an object:
-//!
-//! ```json
-//! {
-//!   "sessions": [
-//!     [{"print": "the first start"}, {"exit": 1}],
-//!     [{"print": "every later one: <response>DONE</response>"}]
-//!   ],
-//!   "commit_message": [{"print": "Add the thing"}],
-//!   "stdin": "read"
-//! }
-//! ```
-//!
-//! Starts are counted in a file next to the script (`.count`), safely even in parallel. A prompt that
-//! asks for a commit message runs `commit_message` and is not counted. Standard input is read first,
-//! unless `"stdin"` is `"ignore"`.
-//!
-//! Steps are the variants of [`Step`], as `{"name": value}` or `"name"`. An invalid script or a timeout
-//! ends in exit code 99.
+//! A fake coding agent for black-box tests, driven by a script (`testing/README.md`).
 
 use std::error::Error;
 use std::fs;

@@ -1,25 +1,5 @@
 //! Records the output of real agents for adapter tests (`scripts/record-fixtures`).
-//!
-//! `tests/fixtures/cases.json` has the cases of each agent:
-//!
-//! - `script`: model script (`testing/model_server/mod.rs`); `{done}` is a completing answer, `{in 2 hours}` a Unix time
-//! - `prompt`: last argument (`say hi`, or none with `stdin`)
-//! - `stdin`: standard input (empty)
-//! - `args`: arguments after those of `testing/agents.json`
-//! - `only_args`: arguments instead of those
-//! - `env`: variables to add; null removes one
-//! - `files`: files to add to or replace in the home
-//! - `without_files`: files of `testing/agents.json` to leave out
-//! - `side_file`: file of the project to record as `CASE.side`
-//! - `signal`: sends `number` when `on` was printed `nth` times (1), a process that starts with `while_running` exists, and `after_s` seconds have passed; KILL after `kill_after_s` more
-//! - `longest_s`: timeout (300)
-//! - `slow`: takes minutes: only if named, or with `--slow`
-//! - `no_git`: no repository (default: one commit)
-//! - `outside_tmp`: not in `/tmp`, where some sandboxes allow everything
-//! - `hooks`: claude only: hooks `on` these events print `answer`, or only `once`; their input becomes `CASE.hooklog.jsonl`
-//!
-//! Paths and ports are replaced by neutral ones; ids and times are kept. `--check` compares with the
-//! stored recording instead of writing (`compare.rs`).
+//! `testing/README.md` describes the cases.
 
 #[path = "../agents.rs"]
 mod agents;

@@ -1,9 +1,8 @@
 //! Requests to a run: an ordered, durable queue.
 //!
-//! Each request is a numbered file in the run directory. The run takes them in order and
-//! acknowledges them once their effect is in the journal, so that neither a killed sender nor a
-//! killed run loses one. A run that is killed between the two gets the request again: one that must
-//! not be repeated takes its number into the journal.
+//! Each request is a numbered file in the run directory. The run acknowledges it once its effect is
+//! in the journal. A run that is killed before gets the request again: one that must not be repeated
+//! takes its number into the journal.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
