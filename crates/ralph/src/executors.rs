@@ -41,8 +41,7 @@ pub trait Executor {
     /// The worktree that holds the run's commits, if it does not work in the project itself.
     fn collect(&self, run: &Worker) -> Option<Worktree>;
 
-    /// Adds a request to the queue of a run, and wakes the run. Here and below: the files of both
-    /// places are on this machine.
+    /// Adds a request to the queue of a run, and wakes the run.
     fn request(&self, run: &Worker, request: &Request) -> io::Result<()> {
         run.send_request(request)
     }
