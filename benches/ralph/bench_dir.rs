@@ -98,9 +98,10 @@ impl Ralph {
     }
 
     pub(super) fn journal(&self) -> io::Result<PathBuf> {
-        let mut runs = fs::read_dir(self.project.join(".ralph/runs"))?;
-        let run = runs.next().ok_or(io::ErrorKind::NotFound)??;
-        Ok(run.path().join("events.jsonl"))
+        let runs = fs::read_dir(self.project.join(".ralph/runs"))?;
+        // Names sort by time.
+        let last = runs.flatten().map(|run| run.path()).max().ok_or(io::ErrorKind::NotFound)?;
+        Ok(last.join("events.jsonl"))
     }
 
     pub(super) fn on_disk(&self) -> io::Result<u64> {

@@ -5,8 +5,12 @@ use std::io::ErrorKind;
 use super::control::SharedState;
 use super::store::{Worker, save_state};
 use ralph_report::worker_lines::{WorkerState, WorkerStatus, WorkerTracker};
-use ralph_report::{Problem, Recorded, Reporter};
+use ralph_report::{Problem, Recorded, Redraw, Reporter};
 use ralph_store::runs::RunDir;
+
+/// Instant agents change the state more often than anybody looks. A change of the status is saved at
+/// once.
+const SAVE_INTERVAL_MS: i64 = 100;
 
 #[derive(Debug)]
 pub struct StateFiles {
@@ -14,6 +18,10 @@ pub struct StateFiles {
     run: RunDir,
     tracker: WorkerTracker,
     saved: WorkerState,
+    saved_ms: i64,
+    now_ms: i64,
+    /// Something is not saved yet.
+    is_pending: bool,
     lines: Vec<String>,
     problem: Option<Problem>,
     has_warned: bool,
@@ -37,10 +45,22 @@ impl StateFiles {
             run,
             tracker,
             saved,
+            saved_ms: 0,
+            now_ms: 0,
+            is_pending: false,
             lines: Vec::new(),
             problem: None,
             has_warned: false,
         }
+    }
+
+    fn is_due(&self) -> bool {
+        let (state, saved) = (&self.tracker.state, &self.saved);
+        self.is_pending
+            && (state.status != saved.status
+                || state.run_id != saved.run_id
+                || state.exit_code != saved.exit_code
+                || (self.now_ms - self.saved_ms).abs() >= SAVE_INTERVAL_MS)
     }
 
     fn save(&mut self) -> std::io::Result<()> {
@@ -82,9 +102,43 @@ impl StateFiles {
 impl Reporter for StateFiles {
     fn event(&mut self, Recorded { at, event, run, .. }: Recorded<'_>) {
         self.lines.extend(self.tracker.apply(at, event, run).log_lines);
+        self.now_ms = at.time_ms;
+        self.is_pending = true;
     }
 
     fn flush(&mut self) {
+        if self.is_due() {
+            self.is_pending = false;
+            self.saved_ms = self.now_ms;
+            self.save_or_report();
+        }
+    }
+
+    fn next_tick(&self) -> Option<i64> {
+        self.is_pending.then_some(self.saved_ms + SAVE_INTERVAL_MS)
+    }
+
+    fn redraw(&mut self, cause: Redraw) {
+        if let Redraw::Tick { now_ms } = cause {
+            self.now_ms = now_ms;
+            self.flush();
+        }
+    }
+
+    fn take_problem(&mut self) -> Option<Problem> {
+        self.problem.take()
+    }
+
+    fn finish(&mut self) {
+        self.save_or_report();
+        if self.worker.directory() == self.directory_id {
+            self.worker.release();
+        }
+    }
+}
+
+impl StateFiles {
+    fn save_or_report(&mut self) {
         let path = self.worker.path.display().to_string();
         if self.worker.directory() != self.directory_id {
             // The directory now belongs to another run.
@@ -111,16 +165,5 @@ impl Reporter for StateFiles {
         } else {
             Problem::Failure(format!("{message}; free space or permissions are needed to go on"))
         });
-    }
-
-    fn take_problem(&mut self) -> Option<Problem> {
-        self.problem.take()
-    }
-
-    fn finish(&mut self) {
-        self.flush();
-        if self.worker.directory() == self.directory_id {
-            self.worker.release();
-        }
     }
 }
