@@ -9,7 +9,7 @@ use ralph_report::{Problem, Recorded, Redraw, Reporter};
 use ralph_store::runs::RunDir;
 
 /// Instant agents change the state more often than anybody looks. A change of the status is saved at
-/// once.
+/// once, and so is every change in the background, where a run must not go on unseen.
 const SAVE_INTERVAL_MS: i64 = 100;
 
 #[derive(Debug)]
@@ -57,7 +57,8 @@ impl StateFiles {
     fn is_due(&self) -> bool {
         let (state, saved) = (&self.tracker.state, &self.saved);
         self.is_pending
-            && (state.status != saved.status
+            && (!state.foreground
+                || state.status != saved.status
                 || state.run_id != saved.run_id
                 || state.exit_code != saved.exit_code
                 || (self.now_ms - self.saved_ms).abs() >= SAVE_INTERVAL_MS)
