@@ -86,8 +86,12 @@ impl RequestQueue {
     /// The requests after `after` that are not acknowledged, oldest first. One that this version
     /// does not understand is `None`.
     pub fn pending(&self, after: u64) -> io::Result<Vec<(u64, Option<Request>)>> {
+        let numbers = self.numbers()?;
+        if numbers.is_empty() {
+            return Ok(Vec::new());
+        }
         let after = after.max(self.acknowledged());
-        let numbers = self.numbers()?.into_iter().filter(|number| *number > after);
+        let numbers = numbers.into_iter().filter(|number| *number > after);
         let read = |number: u64| {
             let text = std::fs::read(self.path(number)).ok()?;
             serde_json::from_slice(&text).ok()

@@ -4,13 +4,14 @@ use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::rc::Rc;
+use std::time::SystemTime;
 
 use super::store::{StoredState, Worker};
 use ralph_driver::world::ControlSource;
 use ralph_process::create_named_pipe;
-use ralph_report::worker_lines::WorkerState;
+use ralph_report::worker_lines::{WorkerState, WorkerStatus};
 use ralph_store::requests::{self, Request, RequestQueue, SendError, is_pipe};
 use ralph_store::runs::RunDir;
 use ralph_store::save::save_without_sync;
@@ -77,6 +78,8 @@ pub struct RunControl {
     /// The number of the last request that the run has taken.
     taken: u64,
     shared_state: SharedState,
+    /// The state file, as it was when it was last found right.
+    checked: Option<CheckedState>,
     /// The worker's directory at the start.
     directory_id: Option<(u64, u64)>,
     /// Nobody could end the run by its terminal.
@@ -84,6 +87,9 @@ pub struct RunControl {
     /// The lock of the name, held until the run's files are closed.
     _claim: File,
 }
+
+/// Inode and modification time of a state file, and the status that it should have.
+type CheckedState = (u64, SystemTime, WorkerStatus);
 
 impl RunControl {
     /// Returns the control of a run and the pipe that announces requests. Starting a run is a later
@@ -104,6 +110,7 @@ impl RunControl {
             queue,
             taken: 0,
             shared_state,
+            checked: None,
             needs_requests,
             _claim: claim,
         };
@@ -111,11 +118,18 @@ impl RunControl {
     }
 
     /// The file was removed or edited. Write errors are retried at the next event.
-    fn repair_state(&self) {
+    fn repair_state(&mut self) {
         let shared = self.shared_state.borrow();
         let Some(state) = shared.as_ref() else { return };
+        let file = self.worker.state_path().metadata().ok();
+        let current = file.and_then(|it| Some((it.ino(), it.modified().ok()?, state.status)));
+        // After every agent, so it must be cheap.
+        if current.is_some() && current == self.checked {
+            return;
+        }
         match self.worker.load_state() {
             StoredState::State(found) if (found.status, found.pid) == (state.status, state.pid) => {
+                self.checked = current;
             }
             StoredState::State(found) => {
                 let max_iterations = found.max_iterations;
@@ -183,7 +197,6 @@ impl ControlSource for RunControl {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ralph_report::worker_lines::WorkerStatus;
 
     struct Scene {
         _dir: tempfile::TempDir,
