@@ -12,7 +12,7 @@ use clap::Parser as _;
 use ralph::cli::{self, Cli};
 use ralph::config::env::variable_name;
 use ralph::config::{self, Settings, Sources, schema};
-use ralph::platform::{self, PLATFORMS, PROMISES};
+use ralph::platform::{self, GUARANTEES, PLATFORMS};
 use ralph_agents::Recording;
 use ralph_agents::profile::{AgentHome, AgentProfile, FileExposure, MODEL_SERVICE_PREFIXES};
 use ralph_events::error::ErrorKind;
@@ -551,10 +551,10 @@ fn agent_table_matches_profiles() {
 fn platform_table_matches_program() {
     let names: Vec<&str> = PLATFORMS.iter().map(|platform| platform.name).collect();
     let mut text = format!("| | {} |\n|---|{}\n", names.join(" | "), "---|".repeat(names.len()));
-    for promise in PROMISES {
+    for guarantee in GUARANTEES {
         let cells: Vec<String> =
-            PLATFORMS.iter().map(|platform| platform.evidence(promise).to_string()).collect();
-        text.push_str(&format!("| {} | {} |\n", promise.text, cells.join(" | ")));
+            PLATFORMS.iter().map(|platform| platform.evidence(guarantee).to_string()).collect();
+        text.push_str(&format!("| {} | {} |\n", guarantee.text, cells.join(" | ")));
     }
     generated_section("docs/src/platforms.md", "platforms", &text);
     let summary = platform::summary();

@@ -1,4 +1,4 @@
-//! The promises that depend on the system, and how each is known to hold on a platform.
+//! The guarantees that depend on the system, and how each is known to hold on a platform.
 //!
 //! `ralph doctor`, `docs/src/platforms.md` and the README show this table.
 
@@ -32,7 +32,7 @@ pub const PLATFORMS: [Platform; 4] = [
 ];
 
 #[derive(Debug)]
-pub struct Promise {
+pub struct Guarantee {
     pub text: &'static str,
     /// One for each of [`PLATFORMS`].
     pub evidence: [Evidence; PLATFORMS.len()],
@@ -41,17 +41,17 @@ pub struct Promise {
 const PORTABLE: [Evidence; PLATFORMS.len()] = [Tested, TypeChecked, TypeChecked, TypeChecked];
 const LINUX_ONLY: [Evidence; PLATFORMS.len()] = [Tested, TypeChecked, Missing, Missing];
 
-pub const PROMISES: &[Promise] = &[
-    Promise { text: "runs loops, guardrails and SCM tasks; resumes them", evidence: PORTABLE },
-    Promise { text: "ends every process that an agent started", evidence: PORTABLE },
-    Promise { text: "kills the agent at once if ralph is killed", evidence: LINUX_ONLY },
-    Promise { text: "finds what a run left behind after `kill -9`", evidence: PORTABLE },
-    Promise { text: "waits for processes and files without polling", evidence: PORTABLE },
-    Promise { text: "sandbox with a list of allowed hosts", evidence: PORTABLE },
-    Promise { text: "sandbox that needs no other program", evidence: PORTABLE },
-    Promise { text: "filter of system calls in the sandbox", evidence: LINUX_ONLY },
-    Promise { text: "background loops in tmux", evidence: PORTABLE },
-    Promise { text: "hooks and blocklist for Claude Code", evidence: PORTABLE },
+pub const GUARANTEES: &[Guarantee] = &[
+    Guarantee { text: "runs loops, guardrails and SCM tasks; resumes them", evidence: PORTABLE },
+    Guarantee { text: "ends every process that an agent started", evidence: PORTABLE },
+    Guarantee { text: "kills the agent at once if ralph is killed", evidence: LINUX_ONLY },
+    Guarantee { text: "finds what a run left behind after `kill -9`", evidence: PORTABLE },
+    Guarantee { text: "waits for processes and files without polling", evidence: PORTABLE },
+    Guarantee { text: "sandbox with a list of allowed hosts", evidence: PORTABLE },
+    Guarantee { text: "sandbox that needs no other program", evidence: PORTABLE },
+    Guarantee { text: "filter of system calls in the sandbox", evidence: LINUX_ONLY },
+    Guarantee { text: "background loops in tmux", evidence: PORTABLE },
+    Guarantee { text: "hooks and blocklist for Claude Code", evidence: PORTABLE },
 ];
 
 impl Platform {
@@ -59,14 +59,14 @@ impl Platform {
         PLATFORMS.iter().find(|platform| platform.os == os && platform.arch == arch)
     }
 
-    pub fn evidence(&self, promise: &Promise) -> Evidence {
-        let mut pairs = PLATFORMS.iter().zip(promise.evidence);
+    pub fn evidence(&self, guarantee: &Guarantee) -> Evidence {
+        let mut pairs = PLATFORMS.iter().zip(guarantee.evidence);
         pairs.find(|(platform, _)| platform.name == self.name).map_or(Missing, |(_, it)| it)
     }
 
     /// The weakest evidence for what the platform has.
     fn overall(&self) -> Evidence {
-        let all_tested = PROMISES.iter().all(|promise| self.evidence(promise) != TypeChecked);
+        let all_tested = GUARANTEES.iter().all(|guarantee| self.evidence(guarantee) != TypeChecked);
         if all_tested { Tested } else { TypeChecked }
     }
 }

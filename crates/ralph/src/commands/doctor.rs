@@ -7,7 +7,7 @@ use std::path::Path;
 use super::settings::LoopFileView;
 use super::{agents, sandbox};
 use crate::config::{self, Sources};
-use crate::platform::{PROMISES, Platform};
+use crate::platform::{GUARANTEES, Platform};
 use crate::recover;
 use ralph_events::error::Error;
 use ralph_events::exit_code;
@@ -87,15 +87,15 @@ pub fn doctor(project: &Project) -> Result<u8, Error> {
     Ok(if is_wrong { exit_code::USAGE } else { exit_code::SUCCESS })
 }
 
-/// Says how the promises of `docs/src/platforms.md` are known to hold here. `has_arm64` is asked on
+/// Says how the guarantees of `docs/src/platforms.md` are known to hold here. `has_arm64` is asked on
 /// macOS for x86-64 only.
 fn platform_status(os: &str, arch: &str, has_arm64: impl FnOnce() -> bool) -> String {
     let Some(platform) = Platform::find(os, arch) else {
         return format!("\nPlatform: {os} {arch}\n  neither tested nor type-checked\n");
     };
     let mut out = format!("\nPlatform: {}\n", platform.name);
-    for promise in PROMISES {
-        out.push_str(&format!("  {:<18} {}\n", platform.evidence(promise), promise.text));
+    for guarantee in GUARANTEES {
+        out.push_str(&format!("  {:<18} {}\n", platform.evidence(guarantee), guarantee.text));
     }
     if (os, arch) == ("macos", "x86_64") && has_arm64() {
         out.push_str("  Rosetta translates this program: install ralph for arm64\n");
@@ -168,10 +168,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn platform_status_lists_every_promise() {
+    fn platform_status_lists_every_guarantee() {
         let linux = platform_status("linux", "x86_64", || unreachable!());
         assert!(linux.starts_with("\nPlatform: Linux x86-64\n  tested             runs loops"));
-        assert_eq!(linux.lines().count(), PROMISES.len() + 2);
+        assert_eq!(linux.lines().count(), GUARANTEES.len() + 2);
         let mac = platform_status("macos", "aarch64", || unreachable!());
         assert!(mac.contains("\n  type-checked only  ends every process"), "{mac}");
         let other = platform_status("freebsd", "x86_64", || unreachable!());
