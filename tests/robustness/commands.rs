@@ -162,6 +162,7 @@ fn doctor_reports_agents_sandbox_and_config_errors() {
         .code(2)
         .stdout_has("codex-cli 9.9")
         .stdout_has("  sandbox   ")
+        .stdout_has("\nPlatform: ")
         .stdout_has("agnet")
         .stdout_has("did you mean agent?")
         .stdout_lacks("config ");
