@@ -12,7 +12,7 @@ use ralph_engine::completion::CompletionRule;
 use ralph_engine::prompt::OutputLimits;
 use ralph_engine::rules::{Budget, RateLimit, Retry, RetryScope, Rules};
 use ralph_engine::stall::StallRule;
-use ralph_events::event::Event;
+use ralph_events::event::{Event, Isolation};
 use ralph_events::line_splitter::LineSplitter;
 use ralph_report::Reporter;
 use ralph_report::json::JsonReporter;
@@ -205,6 +205,7 @@ fn driven(claude: &Path, bytes: u64, reporters: Vec<Box<dyn Reporter>>) -> io::R
         agent: AgentSpec {
             adapter: agents::for_command("claude"),
             program: claude.to_string_lossy().into_owned(),
+            version: None,
             flags: Vec::new(),
             model: None,
             autonomous: true,
@@ -221,6 +222,7 @@ fn driven(claude: &Path, bytes: u64, reporters: Vec<Box<dyn Reporter>>) -> io::R
             stderr_counts_as_output: false,
             interactive: false,
         },
+        isolation: Isolation::default(),
         prompt: PromptSource::Text("Do it.".to_owned()),
         variables: None,
         empty_prompt: false,

@@ -170,6 +170,7 @@ impl<W: World> Driver<'_, W> {
             branch: self.initial_branch.clone().map(Into::into),
             streams_text: spec.agent.adapter.profile().extras.streams_text,
             plain_text: spec.agent.adapter.name() == "text",
+            setup: Some(Box::new(spec.setup())),
         });
         if let Some(state) = spec.resumed.clone().map(RunState::closed) {
             self.recorder.record(&Event::RunContinued {

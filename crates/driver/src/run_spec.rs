@@ -18,7 +18,7 @@ use ralph_engine::prompt::OutputLimits;
 use ralph_engine::rules::{Rules, ScmTaskKind};
 use ralph_engine::template;
 use ralph_events::env_names;
-use ralph_events::event::{FailAction, Purpose};
+use ralph_events::event::{FailAction, Isolation, Purpose, RunSetup};
 use ralph_events::redact;
 use ralph_events::run_state::RunState;
 use ralph_git::ScmSpec;
@@ -36,6 +36,7 @@ pub struct RunSpec {
     /// Directory of logs and prompt files.
     pub ralph_dir: PathBuf,
     pub agent: AgentSpec,
+    pub isolation: Isolation,
     pub prompt: PromptSource,
     /// A prompt file may be empty.
     pub empty_prompt: bool,
@@ -73,6 +74,22 @@ pub struct RunSpec {
 }
 
 impl RunSpec {
+    pub fn setup(&self) -> RunSetup {
+        let budget = &self.rules.budget;
+        RunSetup {
+            agent_version: self.agent.version.clone(),
+            checks: self.guardrails.iter().map(|it| it.shown_command().into()).collect(),
+            max_cost_usd: budget.cost_usd,
+            max_tokens: budget.tokens,
+            max_duration_ms: budget.duration_ms,
+            isolation: self.isolation.clone(),
+            rereads_prompt: matches!(
+                self.prompt,
+                PromptSource::File(_) | PromptSource::FileOrDefault { .. }
+            ),
+        }
+    }
+
     pub fn describe_completion(&self) -> String {
         match &self.tasks {
             Some(tasks) => format!("every story of {} passes", tasks.name),
@@ -179,6 +196,8 @@ pub fn not_utf8_message(path: &Path) -> String {
 pub struct AgentSpec {
     pub adapter: &'static dyn Adapter,
     pub program: String,
+    /// Read from the installation, without running it.
+    pub version: Option<String>,
     /// Single arguments.
     pub flags: Vec<String>,
     pub model: Option<String>,

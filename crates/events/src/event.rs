@@ -321,6 +321,44 @@ pub enum Outcome {
     InternalError,
 }
 
+/// The conditions under which a run works: its checks, limits and isolation.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunSetup {
+    /// Read from the agent's installation, without running it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent_version: Option<String>,
+    /// The guardrails' commands.
+    pub checks: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_cost_usd: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_duration_ms: Option<u64>,
+    pub isolation: Isolation,
+    /// The prompt is a file that is read before each iteration.
+    #[serde(skip_serializing_if = "is_false")]
+    pub rereads_prompt: bool,
+}
+
+/// The limits on what an agent can do to the user's files.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum Isolation {
+    /// It can run any command as the user.
+    #[default]
+    None,
+    /// It runs any command but those that the hook recognizes as dangerous.
+    Hook,
+    /// It asks before it runs commands.
+    Approval,
+    /// Its own sandbox.
+    OwnSandbox,
+    /// One of ralph's sandboxes; `network` is `allowlist`, `full` or `none`.
+    Sandbox { backend: String, network: String },
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event<'a> {
@@ -346,6 +384,9 @@ pub enum Event<'a> {
         /// No adapter knows the agent: its output is plain text.
         #[serde(default, skip_serializing_if = "is_false")]
         plain_text: bool,
+        /// Absent in journals of version 0.1.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        setup: Option<Box<RunSetup>>,
     },
     /// A run continues after an interruption.
     RunContinued {

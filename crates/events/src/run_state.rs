@@ -28,7 +28,7 @@ pub use resume_point::{AgentReport, OpenIteration, Pending, RateLimits, ResumePo
 pub use totals::{Cost, FailureCount, IterationResult, IterationResults, Totals};
 
 use super::attempt;
-use super::event::{Entry, Event, Purpose, Stamp, TodoItem, TodoStatus};
+use super::event::{Entry, Event, Purpose, RunSetup, Stamp, TodoItem, TodoStatus};
 use super::journal::Entries;
 
 /// Open items of an agent's plan that are kept.
@@ -65,7 +65,7 @@ pub struct RunState {
 }
 
 /// How a run was started.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct RunInfo {
     pub run: String,
     pub command: String,
@@ -88,6 +88,8 @@ pub struct RunInfo {
     /// The branch at the last end, if it was a different one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_branch: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub setup: Option<Box<RunSetup>>,
 }
 
 /// The progress of a task list.

@@ -379,6 +379,7 @@ RUN              STARTED           OUTCOME   TIME   COST
             branch: None,
             streams_text: false,
             plain_text: false,
+            setup: None,
             run: "r".into(),
             version: "1".into(),
             command: "spawn".into(),

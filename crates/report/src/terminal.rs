@@ -3,6 +3,7 @@
 
 mod agent;
 mod filtered;
+mod header;
 mod pen;
 mod preview;
 mod run;

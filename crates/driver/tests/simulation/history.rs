@@ -11,7 +11,7 @@ use ralph_engine::completion::CompletionRule;
 use ralph_engine::prompt::OutputLimits;
 use ralph_engine::rules::{Budget, RateLimit, Retry, RetryScope, Rules};
 use ralph_engine::stall::StallRule;
-use ralph_events::event::{Entry, Event, FailAction, Outcome};
+use ralph_events::event::{Entry, Event, FailAction, Isolation, Outcome};
 use ralph_git::ScmSpec;
 use ralph_report::{Recorded, Reporter};
 use ralph_tasks as tasks;
@@ -241,6 +241,7 @@ fn spec(rng: &mut Rng) -> RunSpec {
         agent: AgentSpec {
             adapter: agents::by_name("claude").expect("an adapter"),
             program: "claude".to_owned(),
+            version: None,
             flags: Vec::new(),
             model: None,
             autonomous: true,
@@ -257,6 +258,7 @@ fn spec(rng: &mut Rng) -> RunSpec {
             stderr_counts_as_output: false,
             interactive: false,
         },
+        isolation: Isolation::default(),
         prompt: PromptSource::Text("Do it.".to_owned()),
         empty_prompt: false,
         variables: None,

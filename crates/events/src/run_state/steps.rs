@@ -110,6 +110,7 @@ impl RunState {
             completion,
             max_iterations,
             branch,
+            setup,
             ..
         } = event
         else {
@@ -125,6 +126,7 @@ impl RunState {
         info.prompt = prompt.as_ref().to_owned();
         info.completion = completion.as_ref().to_owned();
         info.max_iterations = *max_iterations;
+        info.setup.clone_from(setup);
         if info.branch.is_none() {
             info.branch = branch.as_deref().map(str::to_owned);
         }

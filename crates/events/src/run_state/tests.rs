@@ -24,6 +24,7 @@ fn apply(state: &mut RunState, (seconds, iteration, event): (i64, u32, Event<'st
 fn run_started() -> Event<'static> {
     Event::RunStarted {
         plain_text: false,
+        setup: None,
         streams_text: false,
         run: "r".into(),
         version: "0".into(),

@@ -16,6 +16,7 @@ use ralph_process as process;
 use ralph_process::trust;
 
 use super::LaunchPlan;
+use super::agent_version::installed_version;
 
 pub(super) fn agent_spec(plan: &LaunchPlan<'_>) -> Result<AgentSpec, Error> {
     let (project, loaded) = (plan.project, &plan.spec.settings);
@@ -43,9 +44,8 @@ pub(super) fn agent_spec(plan: &LaunchPlan<'_>) -> Result<AgentSpec, Error> {
         None if agent.env_exclude.iter().any(|name| name == "PATH") => None,
         None => trust::user_path(),
     };
-    if !plan.needs_only_checks()
-        && process::find_program(program.as_ref(), path.as_deref(), project.root()).is_none()
-    {
+    let installed = process::find_program(program.as_ref(), path.as_deref(), project.root());
+    if !plan.needs_only_checks() && installed.is_none() {
         return Err(not_installed_error(&program, adapter, project.root()));
     }
     // Arguments after `--` are already split.
@@ -92,6 +92,7 @@ pub(super) fn agent_spec(plan: &LaunchPlan<'_>) -> Result<AgentSpec, Error> {
     }
     let spec = AgentSpec {
         adapter,
+        version: installed.filter(|_| is_known).and_then(|path| installed_version(&path)),
         program,
         flags,
         model: agent.model.clone(),

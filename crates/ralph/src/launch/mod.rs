@@ -6,6 +6,7 @@
 
 mod active_marker;
 mod agent;
+mod agent_version;
 mod checks;
 mod defaults;
 mod dry_run;

@@ -7,6 +7,7 @@ use ralph_driver::resume::ResumeState;
 use ralph_driver::run_spec::{RunSpec, Variables};
 use ralph_engine::prompt::OutputLimits;
 use ralph_events::error::Error;
+use ralph_events::event::Isolation;
 use ralph_store::project::Project;
 use ralph_store::runs::RunDir;
 
@@ -76,6 +77,7 @@ impl<'a> LaunchPlan<'a> {
             directory: project.root().to_owned(),
             ralph_dir: project.ralph_dir(),
             agent: agent::agent_spec(self)?,
+            isolation: Isolation::default(),
             prompt: spec.prompt.clone(),
             empty_prompt: defaults.empty_prompt,
             variables: None,

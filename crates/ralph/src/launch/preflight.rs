@@ -11,7 +11,7 @@ use ralph_sandbox::selection::Selection;
 use ralph_shell_policy::CommandAllowList;
 
 use super::{
-    LaunchAction, LaunchPlan, LoopCommand, active_marker, agent, checks, dry_run, sandbox,
+    LaunchAction, LaunchPlan, active_marker, agent, checks, dry_run, sandbox,
 };
 
 /// A run that passed its preflight. Later failures are events and an exit code.
@@ -116,24 +116,5 @@ fn startup_events(spec: &RunSpec, loaded: &LoadedSettings) -> Vec<Event<'static>
         events.push(warning(message.to_owned()));
     }
     events.extend(spec.missing_signal_warning.clone().map(warning));
-    if spec.command == LoopCommand::Run.name() && spec.guardrails.is_empty() && spec.tasks.is_none()
-    {
-        let message =
-            "no checks: the agent's word is all there is. Add one with --check \"make test\"";
-        events.push(warning(message.to_owned()));
-    }
-    let adapter = spec.agent.adapter;
-    if spec.agent.autonomous
-        && !spec.agent.sandboxed
-        && spec.agent.args.is_none()
-        && adapter.name() != "text"
-        && !adapter.profile().extras.sandboxes_itself
-    {
-        events.push(warning(format!(
-            "{} runs with its own approval prompts switched off and without a sandbox{}",
-            adapter.name(),
-            if spec.agent.has_hook { "; a hook keeps it from the worst commands only" } else { "" }
-        )));
-    }
     events
 }

@@ -4,9 +4,9 @@ use std::ffi::OsStr;
 
 use crate::config::settings::SandboxNetwork;
 use crate::config::{SettingOrigin, Settings};
-use ralph_driver::run_spec::RunSpec;
+use ralph_driver::run_spec::{AgentSpec, RunSpec};
 use ralph_events::error::Error;
-use ralph_events::event::Event;
+use ralph_events::event::{Event, Isolation};
 use ralph_process as process;
 use ralph_process::trust;
 use ralph_sandbox::backend_memory::BackendRecord;
@@ -59,7 +59,30 @@ pub(super) fn select_sandbox(
     }
     spec.agent.sandboxed = matches!(selection, Selection::Found { .. });
     super::agent::inject_hook(&mut spec.agent, &settings.hooks.allow, project.root());
+    spec.isolation = isolation(&selection, &spec.agent, settings);
     Ok(selection)
+}
+
+fn isolation(selection: &Selection, agent: &AgentSpec, settings: &Settings) -> Isolation {
+    match selection {
+        Selection::Found { sandbox, .. } => Isolation::Sandbox {
+            backend: sandbox.info().backend.name().to_owned(),
+            network: network_name(settings).to_owned(),
+        },
+        _ if agent.has_hook => Isolation::Hook,
+        _ if agent.args.is_some() || agent.adapter.name() == "text" => Isolation::None,
+        _ if !agent.autonomous => Isolation::Approval,
+        _ if agent.adapter.profile().extras.sandboxes_itself => Isolation::OwnSandbox,
+        _ => Isolation::None,
+    }
+}
+
+fn network_name(settings: &Settings) -> &'static str {
+    match settings.sandbox.network {
+        SandboxNetwork::Allowlist => "allowlist",
+        SandboxNetwork::Full => "full",
+        SandboxNetwork::None => "none",
+    }
 }
 
 /// A file counts as the user's only if agents can write to no settings file. The settings of a
@@ -90,14 +113,9 @@ pub(super) fn sandbox_events(
         Selection::None => Vec::new(),
         Selection::Found { sandbox, passed_over } => {
             let info = sandbox.info();
-            let network = match settings.sandbox.network {
-                SandboxNetwork::Allowlist => "allowlist",
-                SandboxNetwork::Full => "full",
-                SandboxNetwork::None => "none",
-            };
             let ready = Event::SandboxReady {
                 backend: info.backend.name().into(),
-                network: network.into(),
+                network: network_name(settings).into(),
                 guardrails: settings.sandbox.guardrails,
                 limits: info.limits.iter().map(|limit| (*limit).into()).collect(),
             };

@@ -23,6 +23,7 @@ fn run_started() -> Event<'static> {
         branch: None,
         streams_text: false,
         plain_text: false,
+        setup: None,
         run: "20261115-2027-ab12".into(),
         version: "0.1.0".into(),
         command: "run".into(),

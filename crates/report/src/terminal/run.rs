@@ -22,7 +22,7 @@ impl TerminalReporter {
         let marks = self.marks;
         let loud = !self.style.quiet;
         match event {
-            Event::RunStarted { .. } if loud => self.run_started(at, event),
+            Event::RunStarted { .. } => self.run_started(at, event),
             Event::RunContinued { after, iterations, cut_off, unchecked, usage, duration_ms }
                 if loud =>
             {
@@ -56,14 +56,10 @@ impl TerminalReporter {
             Event::Leftovers { processes, kept } if !processes.is_empty() => {
                 self.leftovers(at, processes, *kept);
             }
-            Event::SandboxReady { backend, network, guardrails, limits } if loud => {
-                let mut pen = self.line(at, Paragraph::Run);
-                pen.text(marks.notice).text(" Sandbox: ").untrusted(backend);
-                pen.text(", network: ").untrusted(network);
+            Event::SandboxReady { guardrails, limits, .. } if loud => {
                 if !guardrails {
-                    pen.text("; guardrails and SCM tasks run outside of it");
+                    self.warn(at, "guardrails and SCM tasks run outside the sandbox");
                 }
-                pen.end();
                 if self.style.verbose {
                     for limit in limits {
                         self.note(at, "Not confined: ", limit, MAX_PROMPT);
@@ -196,27 +192,6 @@ impl TerminalReporter {
     fn write_stderr(&mut self, at: Stamp, words: &str) {
         let mut pen = self.stderr_line(at);
         pen.text(words).end();
-    }
-
-    fn run_started(&mut self, at: Stamp, event: &Event<'_>) {
-        let Event::RunStarted { run, agent, prompt, completion, max_iterations, .. } = event else {
-            return;
-        };
-        let mark = self.marks.run;
-        let mut pen = self.line(at, Paragraph::Run);
-        pen.text(mark).text(" ").start_style(TextRole::Heading).text("Run ");
-        pen.untrusted(run).plain().text(": ").untrusted(agent);
-        if *max_iterations > 0 {
-            let s = plural(u64::from(*max_iterations));
-            pen.text(&format!(", at most {max_iterations} iteration{s}"));
-        }
-        if !completion.is_empty() {
-            pen.text(", done when ").untrusted(completion);
-        }
-        pen.end();
-        if !prompt.is_empty() {
-            self.note(at, "Prompt: ", prompt, MAX_PROMPT);
-        }
     }
 
     /// Task list progress: with the story at the start of an iteration, later only changes.
@@ -358,7 +333,7 @@ impl TerminalReporter {
         self.warn(at, &message);
     }
 
-    fn warn(&mut self, at: Stamp, message: &str) {
+    pub(super) fn warn(&mut self, at: Stamp, message: &str) {
         let mark = self.marks.warning;
         let mut pen = self.stderr_line(at);
         pen.paint(TextRole::Caution, mark).text(" ");

@@ -231,6 +231,7 @@ fn run_started(word: &str, max_iterations: u32) -> Event<'_> {
         branch: None,
         streams_text: false,
         plain_text: false,
+        setup: None,
         run: word.into(),
         version: word.into(),
         command: word.into(),

@@ -459,6 +459,7 @@ const STREAM_EVENTS: u16 = 18;
 fn run_started() -> Event<'static> {
     Event::RunStarted {
         plain_text: false,
+        setup: None,
         streams_text: false,
         run: "20261115-202752-0000".into(),
         version: "0.1.0".into(),

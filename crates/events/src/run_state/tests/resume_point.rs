@@ -22,6 +22,7 @@ fn run_started() -> Event<'static> {
         branch: None,
         streams_text: false,
         plain_text: false,
+        setup: None,
         run: "r".into(),
         version: "0".into(),
         command: "run".into(),

@@ -1,0 +1,89 @@
+//! The first lines of a run: agent, checks, limits, sandbox, prompt.
+
+use super::words::plural;
+use super::{MAX_PROMPT, Paragraph, TerminalReporter};
+use crate::style::TextRole;
+use ralph_events::event::{Event, Isolation, RunSetup, Stamp};
+use ralph_events::text;
+
+impl TerminalReporter {
+    pub(super) fn run_started(&mut self, at: Stamp, event: &Event<'_>) {
+        let Event::RunStarted { run, version, agent, setup, .. } = event else { return };
+        let unknown = RunSetup::default();
+        let setup = setup.as_deref().unwrap_or(&unknown);
+        if self.style.quiet {
+            if let Some(risk) = isolation_risk(agent, &setup.isolation) {
+                self.warn(at, &format!("no sandbox: {risk}"));
+            }
+            return;
+        }
+        let separator = self.marks.separator;
+        let mut pen = self.line(at, Paragraph::Run);
+        pen.start_style(TextRole::Heading).text("ralph ").untrusted(version).plain();
+        pen.text(separator).text("run ").untrusted(short_id(run));
+        pen.text(separator).untrusted(agent);
+        if let Some(version) = &setup.agent_version {
+            pen.text(" ").untrusted(version);
+        }
+        pen.end();
+        for (label, words) in rows(event, setup) {
+            let mut pen = self.line(at, Paragraph::Run);
+            pen.text("  ").paint(TextRole::Faint, &format!("{label:<8}")).text(" ");
+            pen.untrusted_up_to(&words, MAX_PROMPT).end();
+        }
+    }
+}
+
+/// The last four characters of a run's id, which commands accept.
+pub(crate) fn short_id(run: &str) -> &str {
+    let start = run.char_indices().rev().nth(3).map_or(0, |(index, _)| index);
+    &run[start..]
+}
+
+fn rows(event: &Event<'_>, setup: &RunSetup) -> Vec<(&'static str, String)> {
+    let Event::RunStarted { command, agent, prompt, max_iterations, .. } = event else {
+        return Vec::new();
+    };
+    let checks = match setup.checks.as_slice() {
+        [] if command == "run" => {
+            "none: nothing verifies the agent's claim. Add --check \"make test\".".to_owned()
+        }
+        [] => "none".to_owned(),
+        checks => checks.join(", "),
+    };
+    let mut limits = vec![format!(
+        "{max_iterations} iteration{}",
+        plural(u64::from(*max_iterations))
+    )];
+    limits.extend(setup.max_cost_usd.map(text::format_dollars));
+    limits.extend(setup.max_tokens.map(|tokens| format!("{} tokens", text::format_count(tokens))));
+    limits.extend(setup.max_duration_ms.map(text::format_duration));
+    let sandbox = match &setup.isolation {
+        Isolation::Sandbox { backend, network } => match network.as_str() {
+            "allowlist" => format!("{backend}, network: allowed hosts only"),
+            network => format!("{backend}, network: {network}"),
+        },
+        Isolation::OwnSandbox => format!("{agent}'s own"),
+        Isolation::Approval => format!("none: {agent} asks before it runs commands"),
+        none => format!("none: {}", isolation_risk(agent, none).unwrap_or_default()),
+    };
+    let mut rows = vec![("checks", checks), ("limit", limits.join(", ")), ("sandbox", sandbox)];
+    if !prompt.is_empty() {
+        let reread = if setup.rereads_prompt { " (reread before each iteration)" } else { "" };
+        rows.push(("prompt", format!("{prompt}{reread}")));
+    }
+    rows
+}
+
+/// The danger of running the agent without a sandbox.
+fn isolation_risk(agent: &str, isolation: &Isolation) -> Option<String> {
+    let rest = match isolation {
+        Isolation::None => "can run any command as you. Add --sandbox to isolate it.",
+        Isolation::Hook => {
+            "can run any command as you; only known-dangerous ones are blocked. \
+             Add --sandbox to isolate it."
+        }
+        Isolation::Approval | Isolation::OwnSandbox | Isolation::Sandbox { .. } => return None,
+    };
+    Some(format!("{agent} {rest}"))
+}
