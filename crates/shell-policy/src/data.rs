@@ -49,7 +49,6 @@ pub(crate) struct PolicyData {
     pub(crate) command_variables: Words,
     /// Variables that name a package registry.
     pub(crate) registry_variables: Words,
-    pub(crate) make_tool_variables: Words,
     pub(crate) git_command_settings: Words,
     pub(crate) git_noninteractive_values: Words,
     pub(crate) powershell_option_values: Words,

@@ -147,7 +147,7 @@ impl ShellWalker<'_> {
                 Some(self.run_joined_words(argv, args.get(at + 1..).unwrap_or_default()))
             }
             "make" | "gmake" | "bmake" => {
-                self.check_makefile(argv, stdin);
+                self.check_make(argv, stdin);
                 None
             }
             "ssh" => {
