@@ -59,19 +59,6 @@ pub(crate) struct PolicyData {
     pub(crate) tool_file_words: Words,
     /// Words in names of MCP tools whose paths belong to URLs.
     pub(crate) tool_web_words: Words,
-    pub(crate) code_calls: CodeCalls,
-}
-
-/// Parts of calls in any language. Some contain quotes, so none is borrowed.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct CodeCalls {
-    pub(crate) start_process: Vec<String>,
-    /// Calls that take a shell command.
-    pub(crate) run_shell: Vec<String>,
-    pub(crate) delete: Vec<String>,
-    pub(crate) decode: Vec<String>,
-    pub(crate) evaluate: Vec<String>,
 }
 
 /// Whether a list names a program. A name may end with `*`.

@@ -171,7 +171,7 @@ fn partial_delete_hit(spares_git: bool) -> Hit {
     }
 }
 
-pub(super) fn report_deletes(walk: &mut ShellWalker<'_>, argv: &[Argument], paths: &[Argument]) {
+fn report_deletes(walk: &mut ShellWalker<'_>, argv: &[Argument], paths: &[Argument]) {
     let hits: Vec<Hit> = {
         let command_context = walk.command_context(None);
         paths.iter().filter_map(|path| command_context.check_delete(path)).collect()

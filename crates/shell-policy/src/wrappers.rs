@@ -6,7 +6,7 @@ use super::Family;
 use super::code;
 use super::data::{DATA, names_program, words};
 use super::find;
-use super::rules::{Hit, flag_values, valued_options};
+use super::rules::{flag_values, valued_options};
 use super::run::{program_name, shell_quote};
 use super::value::{Argument, KnownOutput, TextOrigin, is_known};
 use super::walk::ShellWalker;
@@ -375,12 +375,6 @@ impl ShellWalker<'_> {
         if let Some(at) = args.iter().position(|arg| arg.text == "stuff") {
             self.run_joined_words(argv, args.get(at + 1..).unwrap_or_default());
         }
-    }
-
-    pub(super) fn report_unknown_code(&mut self, argv: &[Argument], language: &str) {
-        let reason = format!("{language} code in a command line is hardly looked into");
-        let suggestion = "put the code into a file of the project and run that";
-        self.report(argv, Hit::warn(Family::Obfuscation, reason, suggestion));
     }
 }
 
