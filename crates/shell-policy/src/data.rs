@@ -51,7 +51,6 @@ pub(crate) struct PolicyData {
     pub(crate) registry_variables: Words,
     pub(crate) git_command_settings: Words,
     pub(crate) git_noninteractive_values: Words,
-    pub(crate) powershell_option_values: Words,
     /// Inputs of any tool that hold paths.
     pub(crate) tool_file_inputs: Words,
     /// Inputs that only tools for files have.

@@ -58,9 +58,6 @@ impl ShellWalker<'_> {
         if is_shell(name) {
             return Some(self.check_shell(argv, stdin));
         }
-        if ["pwsh", "powershell"].contains(&name) {
-            return Some(self.check_powershell(argv, stdin));
-        }
         if name == "command" && args.first().is_some_and(|a| a.text == "-v" || a.text == "-V") {
             let found = args.get(1).map(|arg| arg.text.clone()).unwrap_or_default();
             return Some(KnownOutput::known(found));
@@ -141,8 +138,9 @@ impl ShellWalker<'_> {
                 }
                 Some(KnownOutput::unknown())
             }
-            "just" | "xterm" | "konsole" | "alacritty" | "kitty" | "gnome-terminal" => {
-                let flags = ["-c", "--command", "-e", "-x", "--"];
+            "just" | "xterm" | "konsole" | "alacritty" | "kitty" | "gnome-terminal" | "pwsh"
+            | "powershell" => {
+                let flags = ["-c", "--command", "-e", "-x", "--", "-Command", "-command"];
                 let at = args.iter().position(|arg| flags.contains(&arg.text.as_str()))?;
                 Some(self.run_joined_words(argv, args.get(at + 1..).unwrap_or_default()))
             }
