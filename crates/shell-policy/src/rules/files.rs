@@ -16,9 +16,6 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
         "chmod" | "chown" | "chgrp" => check_ownership(command, hits),
         "dd" | "dcfldd" | "ddrescue" => check_raw_device(command, hits),
         "yes" | "cat" | "head" | "fallocate" | "truncate" => check_size(command, hits),
-        "robocopy" if command.args.iter().any(|arg| arg.text.eq_ignore_ascii_case("/mir")) => {
-            hits.deny(Files, "it mirrors, and so deletes what is not in the source", "copy");
-        }
         _ => {}
     }
     if command.is(&["cp", "ln", "install", "mv"]) {
@@ -43,13 +40,6 @@ fn restricts_to_owner(command: &CommandInvocation<'_>) -> bool {
 }
 
 fn check_remove(command: &CommandInvocation<'_>, hits: &mut Hits) {
-    if command.args.iter().any(|arg| arg.text == "--no-preserve-root") {
-        hits.deny(
-            Files,
-            "--no-preserve-root has no use but to delete everything",
-            "name a path inside the project in plain words",
-        );
-    }
     let recursive_tools = ["srm", "wipe", "rd", "rimraf", "del-cli"];
     let recursive = command.has(&["-r", "-R", "--recursive"]) || command.is(&recursive_tools);
     // An unknown argument may be `-rf`: `rm $flags ~`.

@@ -16,29 +16,12 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
     if command.name != "git" {
         return;
     }
-    let pushes = command.subcommand() == "push";
     for setting in command.values(&["-c", "--config-env"]) {
         let lower = setting.text.to_ascii_lowercase();
-        let key = lower.split('=').next().unwrap_or_default();
-        if pushes && key.starts_with("remote.") && key.ends_with("url") {
-            hits.deny(Exfiltration, PUSHED_ELSEWHERE, "push to the remotes that are there");
-        }
         if lower.split_once('=').is_some_and(|(key, value)| skips_certificate_check(key, value)) {
             hits.push(super::network::unverified_tls_hit());
         }
-        if lower == "protocol.ext.allow=always" {
-            hits.deny(Environment, "the setting makes git run another program", RUN_IT);
-        }
-        if let Some((key, value)) = setting.text.split_once('=')
-            && key.eq_ignore_ascii_case("core.hooksPath")
-            && ["", "/dev/null"].contains(&value)
-        {
-            hits.deny(
-                Git,
-                "the project's own checks are passed over",
-                "let them run, and mend what they find",
-            );
-        } else if let Some((key, _)) = setting.text.split_once('=')
+        if let Some((key, _)) = setting.text.split_once('=')
             && runs_command(key)
             && !is_noninteractive_value(&setting.text)
         {
@@ -49,16 +32,8 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
     let Some((sub, rest)) = operands.split_first() else { return };
     let first = rest.first().map(|arg| arg.text.as_str()).unwrap_or_default();
     match sub.text.as_str() {
-        "push" => {
-            if rest.iter().skip(1).any(|arg| arg.text.starts_with('+')) {
-                hits.deny(Git, "commits that others may have are overwritten", PUSH_WITHOUT_FORCE);
-            }
-            if rest.iter().skip(1).any(|arg| arg.text.starts_with(':') && arg.text.len() > 1) {
-                hits.deny(Git, "a branch that others may use is deleted", PUSH_WITHOUT_FORCE);
-            }
-            if first.contains("://") || first.contains('@') {
-                hits.deny(Exfiltration, PUSHED_ELSEWHERE, "push to the remotes that are there");
-            }
+        "push" if first.contains("://") || first.contains('@') => {
+            hits.deny(Exfiltration, PUSHED_ELSEWHERE, "push to the remotes that are there");
         }
         "fetch" | "pull" => {
             let forced = command.has(&["-f", "--force"]);

@@ -2,7 +2,6 @@
 //!
 //! A rule sees one command after expansion and unwrapping, never the source text.
 
-mod cloud;
 mod databases;
 mod environment;
 mod files;
@@ -229,7 +228,6 @@ pub(super) fn check_all(command: &CommandInvocation<'_>) -> Vec<Hit> {
         publishing::check,
         git::check,
         databases::check,
-        cloud::check,
     ] {
         function(command, &mut hits);
     }

@@ -1,10 +1,8 @@
-//! Containers, processes, persistence.
+//! Containers and processes.
 
 use super::{CommandInvocation, Hits};
-use crate::Family::{Containers, Persistence, Processes};
+use crate::Family::{Containers, Processes};
 use crate::value::{Argument, PARENT_PID, PID_PREFIX};
-
-const RUN_IT_NOW: &str = "run it now, yourself, for the time of this work";
 
 pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
     match command.name {
@@ -25,20 +23,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
                 hits.deny(Processes, KILLS_LOOP, KILL_BY_PID);
             }
         }
-        "crontab" => {
-            let harmless = command.has(&["-l"]) && !command.has(&["-r", "-e"]);
-            if !harmless {
-                hits.deny(Persistence, "it changes what runs by itself at set times", RUN_IT_NOW);
-            }
-        }
         "docker" | "podman" | "nerdctl" => check_container(command, hits),
-        "ulimit" if command.args.iter().any(|arg| arg.text == "unlimited") => {
-            hits.warn(
-                crate::Family::Resources,
-                "it takes a limit away that keeps the machine usable",
-                "leave the limits",
-            );
-        }
         _ => {}
     }
 }
@@ -123,39 +108,6 @@ fn check_container(command: &CommandInvocation<'_>, hits: &mut Hits) {
                 check_mounts(command, host, &mut deny);
             }
         }
-    }
-    for (flags, values, reason) in [
-        (
-            &["--pid", "--ipc", "--uts", "--userns", "--cgroupns"][..],
-            &["host"][..],
-            "it shares a namespace with the machine",
-        ),
-        (
-            &["--cap-add"],
-            &[
-                "ALL",
-                "SYS_ADMIN",
-                "SYS_PTRACE",
-                "SYS_MODULE",
-                "DAC_READ_SEARCH",
-                "NET_ADMIN",
-                "all",
-                "CAP_SYS_ADMIN",
-            ],
-            "it gives the container rights over the machine",
-        ),
-        (
-            &["--security-opt"],
-            &["seccomp=unconfined", "apparmor=unconfined", "seccomp:unconfined", "label=disable"],
-            "it takes the container's walls down",
-        ),
-    ] {
-        if command.values(flags).iter().any(|value| values.contains(&value.text.as_str())) {
-            deny(reason);
-        }
-    }
-    if command.values(&["--device"]).iter().any(|device| device.text.starts_with("/dev/")) {
-        deny("it gives the container a device of the machine");
     }
     hits.extend(secrets);
 }
