@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-use crate::rules::{CommandRule, ProtectedPath};
+use crate::rules::{CommandRule, ProtectedPath, VariableRule};
 use crate::wrappers::WrapperProgram;
 
 /// Parsed on first use; strings are borrowed from the embedded file.
@@ -44,11 +44,9 @@ pub(crate) struct PolicyData {
     /// Last words of names such as `TOKEN_LIMIT`, which hold no secret.
     pub(crate) secret_metadata_words: Words,
     pub(crate) resolvers: Words,
-    /// Variables that are dangerous whatever their value.
-    pub(crate) hijack_variables: Words,
+    /// The first matching entry decides.
+    pub(crate) variables: Vec<VariableRule>,
     pub(crate) command_variables: Words,
-    /// Variables that name a package registry.
-    pub(crate) registry_variables: Words,
     pub(crate) git_command_settings: Words,
     pub(crate) git_noninteractive_values: Words,
     /// Inputs of any tool that hold paths.

@@ -22,7 +22,7 @@ use super::links::LinkTable;
 use super::value::{Argument, KnownOutput, UNKNOWN};
 use super::{Context, Family, Finding, Tier, Verdict};
 
-pub(super) use environment::check_assignment;
+pub(super) use environment::{VariableRule, check_assignment};
 pub(super) use network::{dns_leak_hit, is_resolver};
 pub(super) use places::judge_path;
 pub(super) use protected::{FileAccess, ProtectedPath};
