@@ -130,11 +130,7 @@ pub fn table(rows: &[RunRow], zone: &TimeZone, now_ms: i64, room: Option<usize>)
 fn cells(row: &RunRow, zone: &TimeZone, now_ms: i64) -> [String; COLUMNS.len()] {
     let run = &row.run;
     let info = &run.info;
-    let clean = |text: &str| {
-        let mut out = Vec::new();
-        width::push_one_line(text, 60, "...", &mut out);
-        String::from_utf8(out).unwrap_or_default()
-    };
+    let clean = |text: &str| width::one_line(text, 60, "...");
     [
         clean(&row.id),
         started(run.clock.started_ms, zone),

@@ -204,9 +204,7 @@ fn tool_call(tool: &OpenTool) -> String {
 }
 
 fn one_line(text: &str) -> String {
-    let mut line = Vec::new();
-    width::push_one_line(text, MAX_DETAIL, "", &mut line);
-    String::from_utf8(line).unwrap_or_default()
+    width::one_line(text, MAX_DETAIL, "")
 }
 
 /// Formats a span in whole seconds, so the line changes at most once a second.

@@ -23,7 +23,5 @@ pub(super) fn short_commit_id(id: &str) -> &str {
 
 /// Returns the text on one line, without control sequences.
 pub(super) fn sanitize(text: &str) -> String {
-    let mut out = Vec::new();
-    width::push_one_line(text, 300, "…", &mut out);
-    String::from_utf8(out).unwrap_or_default()
+    width::one_line(text, 300, "…")
 }
