@@ -2,13 +2,13 @@
 //!
 //! Only the shell commands of awk, sed, editors and databases are looked into.
 
+use super::Tier;
 use super::awk;
 use super::data::DATA;
-use super::rules::{Hit, flag_values};
+use super::rules::{Hit, finding, flag_values};
 use super::shell::parse;
 use super::value::{Argument, KnownOutput, TextOrigin};
 use super::walk::ShellWalker;
-use super::{Family, Tier};
 
 pub(super) fn check_code(
     walk: &mut ShellWalker<'_>,
@@ -72,12 +72,11 @@ pub(super) fn check_code(
     match origins.into_iter().max() {
         None => {}
         Some(origin @ (TextOrigin::Network | TextOrigin::Decoded)) => {
-            walk.deny_untrusted(argv, origin, "write the code itself");
+            walk.deny_untrusted(argv, origin, "decoded_code_run");
         }
         Some(TextOrigin::Literal | TextOrigin::Computed) => {
             let reason = format!("{name} code in a command line is not looked into");
-            let suggestion = "put the code into a file of the project and run that";
-            walk.report(argv, Hit::warn(Family::Obfuscation, reason, suggestion));
+            walk.report(argv, Hit { reason: reason.into(), ..finding("inline_code") });
         }
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::message::subject;
-use super::rules::{self, CommandInvocation, Hit, flag_values, valued_options};
+use super::rules::{self, CommandInvocation, Hit, finding, flag_values, valued_options};
 use super::run::program_name;
 use super::value::{Argument, KnownOutput};
 use super::walk::ShellWalker;
@@ -159,12 +159,7 @@ impl ShellWalker<'_> {
         {
             let deletes_root = args.iter().any(|arg| ["/", "/*"].contains(&arg.text.as_str()));
             let tier = if deletes_root { Tier::Deny } else { Tier::Warn };
-            let hit = Hit::new(
-                tier,
-                Family::Files,
-                "what is mounted into the container is deleted for good, too",
-                "delete what the container made itself, by name",
-            );
+            let hit = Hit { tier, ..finding("container_files_deleted") };
             self.record_finding(subject(argv), hit);
         }
     }

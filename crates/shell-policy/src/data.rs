@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-use crate::rules::{CommandRule, ProtectedPath, VariableRule};
+use crate::rules::{CommandRule, FindingText, ProtectedPath, VariableRule};
 use crate::wrappers::WrapperProgram;
 
 /// Parsed on first use; strings are borrowed from the embedded file.
@@ -26,6 +26,8 @@ pub(crate) fn words(list: &'static str) -> impl Iterator<Item = &'static str> {
 pub(crate) struct PolicyData {
     /// In the order of checking.
     pub(crate) commands: Vec<CommandRule>,
+    /// Findings of the rules in code, by name.
+    pub(crate) findings: BTreeMap<&'static str, FindingText>,
     /// The first matching entry decides.
     pub(crate) protected_paths: Vec<ProtectedPath>,
     /// Options whose value is the next word, by program.

@@ -1,7 +1,6 @@
 //! `find` and `fd`: commands they run, files they delete, paths they print.
 
-use super::Family;
-use super::rules::{Hit, valued_options};
+use super::rules::{Hit, finding, valued_options};
 use super::value::{Argument, KnownOutput, TextOrigin, UNKNOWN_NAME};
 use super::walk::ShellWalker;
 use super::wrappers::skip_options;
@@ -158,16 +157,8 @@ pub(super) fn check_find(walk: &mut ShellWalker<'_>, argv: &[Argument]) -> Known
 
 fn partial_delete_hit(spares_git: bool) -> Hit {
     match spares_git {
-        true => Hit::warn(
-            Family::Files,
-            "it deletes recursively inside of the project",
-            "delete only what can be built again, or commit first",
-        ),
-        false => Hit::deny(
-            Family::Files,
-            "the search goes into .git, too, and deletes what git needs there",
-            "leave that out by `-not -path './.git/*'`",
-        ),
+        true => finding("recursive_delete"),
+        false => finding("search_deletes_git"),
     }
 }
 

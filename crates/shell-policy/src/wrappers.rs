@@ -2,11 +2,10 @@
 
 use serde::Deserialize;
 
-use super::Family;
 use super::code;
 use super::data::{DATA, names_program, words};
 use super::find;
-use super::rules::{flag_values, valued_options};
+use super::rules::{finding, flag_values, valued_options};
 use super::run::{program_name, shell_quote};
 use super::value::{Argument, KnownOutput, TextOrigin, is_known};
 use super::walk::ShellWalker;
@@ -314,12 +313,7 @@ impl ShellWalker<'_> {
             && clears
             && agents.contains(&program_name(&program.text).as_str())
         {
-            self.deny(
-                args,
-                Family::Environment,
-                "an agent that does not know of the loop is not guarded",
-                "do the work yourself",
-            );
+            self.report(args, finding("unguarded_agent"));
         }
         let output = match rest.is_empty() {
             true => KnownOutput::unknown(),

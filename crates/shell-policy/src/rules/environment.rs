@@ -2,8 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{CommandContext, Hit};
-use crate::Family::Environment;
+use super::{CommandContext, Hit, finding};
 use crate::data::{DATA, words};
 use crate::run::program_name;
 use crate::value::{Argument, glob_match, is_known};
@@ -49,14 +48,14 @@ pub(crate) fn check_assignment(
     }
     let entry_is =
         |bad: fn(&str) -> bool| value.split(':').any(|entry| bad(entry.trim_end_matches('/')));
-    let reason = match name {
+    Some(finding(match name {
         "PATH" if entry_is(|entry| entry == "." || SHARED_DIRS.contains(&entry)) => {
-            "programs are looked up where anybody may put one"
+            "shared_programs"
         }
         "LD_LIBRARY_PATH" | "DYLD_LIBRARY_PATH" | "DYLD_FALLBACK_LIBRARY_PATH"
             if entry_is(|entry| SHARED_DIRS.contains(&entry)) =>
         {
-            "libraries are looked up where anybody may put one"
+            "shared_libraries"
         }
         // The program sees everything that is sent.
         "GIT_SSH" | "GIT_SSH_COMMAND" => {
@@ -64,23 +63,19 @@ pub(crate) fn check_assignment(
             if ["ssh", "plink"].contains(&program.as_str()) {
                 return None;
             }
-            "the variable makes other programs load or run something"
+            "variable_runs_program"
         }
         _ if name.starts_with("GIT_CONFIG_KEY_") && super::git::runs_command(value) => {
-            "the setting makes git run another program"
+            "variable_for_git"
         }
         "NODE_OPTIONS"
             if value.contains("--inspect") || loads_untrusted_code(command_context, value) =>
         {
-            "the variable makes every node load or run something"
+            "variable_for_node"
         }
-        "RUBYOPT" if loads_untrusted_code(command_context, value) => {
-            "the variable makes every ruby load something"
-        }
+        "RUBYOPT" if loads_untrusted_code(command_context, value) => "variable_for_ruby",
         _ => return None,
-    };
-    let suggestion = "run the program as it is, or name what it needs in its own options";
-    Some(Hit::deny(Environment, reason, suggestion))
+    }))
 }
 
 /// Whether options load code that is neither a package nor in the project.
