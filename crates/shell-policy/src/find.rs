@@ -4,6 +4,7 @@ use super::rules::{Hit, finding, valued_options};
 use super::value::{Argument, KnownOutput, TextOrigin, UNKNOWN_NAME};
 use super::walk::ShellWalker;
 use super::wrappers::skip_options;
+use super::xargs::fill_in;
 
 fn matched_paths(starts: &[Argument], names: &[String], is_partial: bool) -> Vec<Argument> {
     let mut all = Vec::new();
@@ -93,22 +94,8 @@ pub(super) fn check_find(walk: &mut ShellWalker<'_>, argv: &[Argument]) -> Known
                     .collect();
                 let paths = matched_paths(&starts, &names, is_partial);
                 for path in paths.into_iter().take(8) {
-                    actions.push(
-                        command
-                            .iter()
-                            .map(|arg| match arg.text.contains("{}") {
-                                true if arg.text == "{}" => {
-                                    Argument { origin: TextOrigin::Computed, ..path.clone() }
-                                }
-                                true => Argument {
-                                    text: arg.text.replace("{}", &path.text),
-                                    glob: path.glob,
-                                    ..arg.clone()
-                                },
-                                false => arg.clone(),
-                            })
-                            .collect(),
-                    );
+                    let path = Argument { origin: TextOrigin::Computed, ..path };
+                    actions.push(fill_in(&command, "{}", &path));
                 }
             }
             "-fprint" | "-fls" | "-fprintf" | "-fprint0" => {
@@ -195,11 +182,8 @@ pub(super) fn check_fd(walk: &mut ShellWalker<'_>, argv: &[Argument]) -> KnownOu
     let paths = matched_paths(&starts, &names, search.len() < args.len());
     if let Some(command) = command.get(1..).filter(|command| !command.is_empty()) {
         for path in paths.iter().take(8) {
-            let mut words: Vec<Argument> = command
-                .iter()
-                .filter(|arg| arg.text != ";")
-                .map(|arg| Argument { text: arg.text.replace("{}", &path.text), ..arg.clone() })
-                .collect();
+            let mut words = fill_in(command, "{}", path);
+            words.retain(|arg| arg.text != ";");
             if !command.iter().any(|arg| arg.text.contains("{}")) {
                 words.push(path.clone());
             }
