@@ -8,7 +8,7 @@ use super::rules::{self, CommandInvocation, Hit, finding, flag_values, valued_op
 use super::run::program_name;
 use super::value::{Argument, KnownOutput};
 use super::walk::ShellWalker;
-use super::wrappers::skip_options;
+use super::wrappers::{skip_options, split_options};
 use super::{Family, Tier, normalize_path};
 
 #[derive(Debug)]
@@ -50,8 +50,7 @@ impl ShellWalker<'_> {
         let cluster = name == "kubectl" || name == "oc";
         let is_exec = rest.get(at).is_some_and(|sub| sub.text == "exec");
         let rest = rest.get(at + 1..).unwrap_or_default();
-        let inner = skip_options(rest, valued_options(name));
-        let options = rest.get(..rest.len() - inner.len()).unwrap_or_default();
+        let (options, inner) = split_options(rest, valued_options(name));
         let mut command = match rest.iter().position(|arg| arg.text == "--") {
             Some(at) if cluster => rest.get(at + 1..).unwrap_or_default(),
             _ => inner.get(1..).unwrap_or_default(),
