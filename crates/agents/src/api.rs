@@ -54,36 +54,32 @@ pub(super) fn failure_kind(status: u64, message: &str) -> FailureKind {
 
 fn kind_by_message(message: &str) -> Option<FailureKind> {
     // By precedence: token quotas mention the context, too.
-    const PHRASES: [(&str, FailureKind); 26] = [
-        ("context length", FailureKind::Context),
-        ("context window", FailureKind::Context),
-        ("context_length", FailureKind::Context),
-        ("context limit", FailureKind::Context),
-        ("prompt is too long", FailureKind::Context),
-        ("input token count", FailureKind::Context),
-        ("rate limit", FailureKind::RateLimit),
-        ("rate_limit", FailureKind::RateLimit),
-        ("too many requests", FailureKind::RateLimit),
-        ("quota", FailureKind::RateLimit),
-        ("resource_exhausted", FailureKind::RateLimit),
-        ("usage limit", FailureKind::RateLimit),
-        ("insufficient balance", FailureKind::RateLimit),
-        ("overloaded", FailureKind::Overloaded),
-        ("service unavailable", FailureKind::Overloaded),
-        ("at capacity", FailureKind::Overloaded),
-        ("invalid api key", FailureKind::Credentials),
-        ("invalid x-api-key", FailureKind::Credentials),
-        ("incorrect api key", FailureKind::Credentials),
-        ("api key not valid", FailureKind::Credentials),
-        ("api key is missing", FailureKind::Credentials),
-        ("unauthorized", FailureKind::Credentials),
-        ("unauthenticated", FailureKind::Credentials),
-        ("permission_denied", FailureKind::Credentials),
-        ("authentication", FailureKind::Credentials),
-        ("not logged in", FailureKind::Credentials),
+    const PHRASES: &[(FailureKind, &str)] = &[
+        (
+            FailureKind::Context,
+            "context length|context window|context_length|context limit|prompt is too long|\
+             input token count",
+        ),
+        (
+            FailureKind::RateLimit,
+            "rate limit|rate_limit|too many requests|quota|resource_exhausted|usage limit|\
+             insufficient balance",
+        ),
+        (FailureKind::Overloaded, "overloaded|service unavailable|at capacity"),
+        (
+            FailureKind::Credentials,
+            "invalid api key|invalid x-api-key|incorrect api key|api key not valid|\
+             api key is missing|unauthorized|unauthenticated|permission_denied|\
+             authentication|not logged in",
+        ),
     ];
-    let lower = message.to_lowercase();
-    PHRASES.iter().find(|(phrase, _)| lower.contains(phrase)).map(|(_, kind)| *kind)
+    kind_by_phrase(PHRASES, &message.to_lowercase())
+}
+
+/// The kind with the first phrase that a text contains. `|` separates phrases.
+pub(super) fn kind_by_phrase(kinds: &[(FailureKind, &str)], text: &str) -> Option<FailureKind> {
+    let contains = |phrases: &str| phrases.split('|').any(|phrase| text.contains(phrase));
+    kinds.iter().find(|(_, phrases)| contains(phrases)).map(|(kind, _)| *kind)
 }
 
 /// The status in `401 invalid x-api-key`, or 0.

@@ -13,7 +13,7 @@ use super::structured::{LineOutcome, LineParser, StructuredReader};
 use super::text::{LastOutput, PlainReader};
 use super::tools::{ToolEnd, ToolTracker, key_values, tool_output};
 use super::{
-    Adapter, AgentInvocation, AgentRequest, Emit, OutputReader, PREVIEW_CHARS, PromptVia,
+    Adapter, AgentInvocation, AgentRequest, Emit, OutputReader, PREVIEW_CHARS, PromptVia, api,
     emit_notice, emit_text, emit_thinking, failure, has_option, one_line, reset, start_failure,
 };
 use crate::json::{RawJson, RawText, TextSize};
@@ -259,28 +259,14 @@ fn explain_failure(output: &LastOutput<'_>) -> Option<Failure> {
 
 fn turn_failure(message: &str, now: &Zoned) -> Failure {
     // By precedence: usage limits have status 429, too.
-    const PHRASES: [(&str, FailureKind); 15] = [
-        ("hit your usage limit", FailureKind::RateLimit),
-        ("usage limit", FailureKind::RateLimit),
-        ("429 too many requests", FailureKind::RateLimit),
-        ("rate limit", FailureKind::RateLimit),
-        ("quota exceeded", FailureKind::RateLimit),
-        ("at capacity", FailureKind::Overloaded),
-        ("overloaded", FailureKind::Overloaded),
-        ("high demand", FailureKind::Overloaded),
-        ("503 service unavailable", FailureKind::Overloaded),
-        ("401 unauthorized", FailureKind::Credentials),
-        ("403 forbidden", FailureKind::Credentials),
-        ("not logged in", FailureKind::Credentials),
-        ("sign in again", FailureKind::Credentials),
-        ("context window", FailureKind::Context),
-        ("context_length_exceeded", FailureKind::Context),
+    const PHRASES: &[(FailureKind, &str)] = &[
+        (FailureKind::RateLimit, "usage limit|429 too many requests|rate limit|quota exceeded"),
+        (FailureKind::Overloaded, "at capacity|overloaded|high demand|503 service unavailable"),
+        (FailureKind::Credentials, "401 unauthorized|403 forbidden|not logged in|sign in again"),
+        (FailureKind::Context, "context window|context_length_exceeded"),
     ];
-    let lower = message.to_lowercase();
-    let kind = PHRASES
-        .iter()
-        .find(|(phrase, _)| lower.contains(phrase))
-        .map_or(FailureKind::Other, |(_, kind)| *kind);
+    let kind = api::kind_by_phrase(PHRASES, &message.to_lowercase());
+    let kind = kind.unwrap_or(FailureKind::Other);
     Failure {
         kind,
         message: if message.is_empty() {

@@ -84,6 +84,18 @@ impl Adapter for Copilot {
 
 const PERMISSION_FLAGS: [&str; 4] = ["--allow-all-tools", "--allow-all", "--yolo", "--allow-tool"];
 
+/// Lines whose contents other lines report whole.
+const REPEATED_LINES: &str = "\
+    assistant.message_start assistant.message_delta assistant.reasoning_delta \
+    assistant.tool_call_delta assistant.turn_start assistant.turn_end assistant.idle \
+    assistant.intent assistant.streaming_delta assistant.usage model.call_start \
+    model.call_finished model.call_final_result tool.shell_output tool.execution_partial_result \
+    tool.execution_progress session.skills_loaded session.mcp_servers_loaded \
+    session.mcp_server_status_changed session.custom_agents_updated \
+    session.background_tasks_changed session.usage_info session.title_changed session.start \
+    session.idle subagent.started subagent.selected subagent.configured subagent.deselected \
+    subagent.completed";
+
 #[derive(Debug, Default)]
 struct CopilotParser {
     model: String,
@@ -103,37 +115,6 @@ impl LineParser for CopilotParser {
         let subagent = !line.member("agentId").is_null();
         let data = line.member("data");
         match &*line.member("type").text() {
-            // Other lines report these whole.
-            "assistant.message_start"
-            | "assistant.message_delta"
-            | "assistant.reasoning_delta"
-            | "assistant.tool_call_delta"
-            | "assistant.turn_start"
-            | "assistant.turn_end"
-            | "assistant.idle"
-            | "assistant.intent"
-            | "assistant.streaming_delta"
-            | "assistant.usage"
-            | "model.call_start"
-            | "model.call_finished"
-            | "model.call_final_result"
-            | "tool.shell_output"
-            | "tool.execution_partial_result"
-            | "tool.execution_progress"
-            | "session.skills_loaded"
-            | "session.mcp_servers_loaded"
-            | "session.mcp_server_status_changed"
-            | "session.custom_agents_updated"
-            | "session.background_tasks_changed"
-            | "session.usage_info"
-            | "session.title_changed"
-            | "session.start"
-            | "session.idle"
-            | "subagent.started"
-            | "subagent.selected"
-            | "subagent.configured"
-            | "subagent.deselected"
-            | "subagent.completed" => {}
             "user.message" | "system.message" => {}
             "session.tools_updated" | "session.model_change" => {
                 let model = data.member("model").as_text();
@@ -222,6 +203,7 @@ impl LineParser for CopilotParser {
                 emit(Event::Result { failure, usage: None, turns: None });
                 return LineOutcome::Result;
             }
+            kind if REPEATED_LINES.split(' ').any(|known| known == kind) => {}
             _ => return LineOutcome::Unknown,
         }
         LineOutcome::Parsed

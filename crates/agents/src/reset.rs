@@ -20,23 +20,7 @@ pub(super) fn codex_reset(text: &str, now: &Zoned) -> Option<i64> {
     if let Some((_, rest)) = text.split_once("try again at ") {
         return parse_time(rest, now);
     }
-    let mut seconds = 0_i64;
-    let mut words = text.split_once("try again in ")?.1.split_whitespace();
-    while let (Some(number), Some(unit)) = (words.next(), words.next()) {
-        let Ok(number) = number.parse::<i64>() else {
-            break;
-        };
-        let unit = unit.trim_end_matches(['.', ',']).trim_end_matches('s');
-        let part = number.checked_mul(match unit {
-            "day" => 86_400,
-            "hour" => 3_600,
-            "minute" => 60,
-            "second" => 1,
-            _ => return None,
-        })?;
-        seconds = seconds.checked_add(part)?;
-    }
-    (seconds > 0).then(|| now.timestamp().as_second().saturating_add(seconds))
+    retry_after_reset(text, now)
 }
 
 /// `Suggested retry after 40s.`, `Your quota will reset after 18h20m51s.`, `Please retry in 12.5s`

@@ -4,8 +4,9 @@
 //! serves both outputs. Non-blocking writes would need no thread, but that mode belongs to the terminal, which
 //! the user's shell shares.
 
+use std::cell::Cell;
 use std::io::{self, Write};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use super::output::OutputTarget;
@@ -21,192 +22,136 @@ const MAX_WRITE_BYTES: usize = 4 * 1024;
 /// Small, because there may be many runs.
 const STACK: usize = 64 * 1024;
 
-const RETAINED_CAPACITY: usize = 64 * 1024;
-
 type Writers = [Box<dyn Write + Send>; 2];
 
+#[derive(Debug)]
 pub(super) struct AsyncWriter {
-    shared: Arc<SharedQueue>,
+    /// The thread ends after the last write, or with the process.
+    queue: Sender<(OutputTarget, Vec<u8>)>,
+    written: Receiver<WrittenPiece>,
+    progress: Cell<Progress>,
     limit: usize,
     /// It was full; half of it must be free again.
     is_full: bool,
-    /// Since when nothing was taken, and the count by then.
-    lagging: Option<(Instant, u64)>,
     is_abandoned: bool,
 }
 
-#[derive(Default)]
-struct SharedQueue {
-    state: Mutex<QueueState>,
-    work: Condvar,
-    progress: Condvar,
+struct WrittenPiece {
+    target: OutputTarget,
+    bytes: usize,
+    failed: bool,
 }
 
-#[derive(Default)]
-struct QueueState {
-    queue: Batch,
+#[derive(Debug, Clone, Copy)]
+struct Progress {
     /// Bytes not written yet, including those in the thread.
     backlog: usize,
-    /// Bytes written or dropped for a closed output.
-    done: u64,
     closed_targets: [bool; 2],
-    is_awaited: bool,
-    closed: bool,
-}
-
-#[derive(Default)]
-struct Batch {
-    bytes: Vec<u8>,
-    starts: Vec<(OutputTarget, usize)>,
-}
-
-impl std::fmt::Debug for AsyncWriter {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let backlog = self.backlog();
-        f.debug_struct("AsyncWriter").field("backlog", &backlog).finish_non_exhaustive()
-    }
+    /// Since when nothing was written while someone waited for it.
+    stuck_since: Option<Instant>,
 }
 
 impl AsyncWriter {
     /// Holds up to `limit` bytes, or one larger piece.
     ///
     /// # Errors No thread can be started.
-    pub(super) fn new(limit: usize, writers: Writers) -> io::Result<Self> {
-        let shared = Arc::<SharedQueue>::default();
-        let its = Arc::clone(&shared);
+    pub(super) fn new(limit: usize, mut writers: Writers) -> io::Result<Self> {
+        let (queue, pieces) = channel::<(OutputTarget, Vec<u8>)>();
+        let (report, written) = channel();
         let thread = std::thread::Builder::new().name("display".into()).stack_size(STACK);
-        thread.spawn(move || its.write(writers))?;
-        Ok(AsyncWriter { shared, limit, is_full: false, lagging: None, is_abandoned: false })
+        thread.spawn(move || {
+            let mut closed = [false; 2];
+            for (target, bytes) in pieces {
+                let (writer, closed) =
+                    (&mut writers[target as usize], &mut closed[target as usize]);
+                for piece in bytes.chunks(MAX_WRITE_BYTES) {
+                    // A failed output stays closed.
+                    *closed =
+                        *closed || writer.write_all(piece).and_then(|()| writer.flush()).is_err();
+                    let piece = WrittenPiece { target, bytes: piece.len(), failed: *closed };
+                    // The other side may be gone before the last write.
+                    let _ = report.send(piece);
+                }
+            }
+        })?;
+        let progress = Progress { backlog: 0, closed_targets: [false; 2], stuck_since: None };
+        let progress = Cell::new(progress);
+        Ok(AsyncWriter { queue, written, progress, limit, is_full: false, is_abandoned: false })
     }
 
     /// Returns whether there is room. After it was full, half must be free: omissions then occur in few places.
     pub(super) fn has_room(&mut self, bytes: usize) -> bool {
         let limit = self.limit;
-        let fits =
-            |state: &QueueState| state.backlog == 0 || state.backlog.saturating_add(bytes) <= limit;
-        let state = self.shared.lock();
-        if self.is_full {
-            self.is_full = state.backlog > limit / 2 || !fits(&state);
-        } else if !fits(&state) {
-            let state = self.shared.wait_while(state, FULL_QUEUE_TIMEOUT, |state| !fits(state));
-            self.is_full = !fits(&state);
-        }
+        let fits = |backlog: usize| backlog == 0 || backlog.saturating_add(bytes) <= limit;
+        let backlog = match self.is_full {
+            true => self.backlog(),
+            false => self.wait_until(FULL_QUEUE_TIMEOUT, fits),
+        };
+        self.is_full = !fits(backlog) || self.is_full && backlog > limit / 2;
         !self.is_full
     }
 
     /// Adds bytes, whether or not there is room.
     pub(super) fn push(&self, target: OutputTarget, bytes: &[u8]) {
-        let mut state = self.shared.lock();
-        if bytes.is_empty() || state.closed_targets[target as usize] {
-            return;
+        let progress = self.progress();
+        if !bytes.is_empty() && !progress.closed_targets[target as usize] {
+            self.progress.set(Progress { backlog: progress.backlog + bytes.len(), ..progress });
+            let _ = self.queue.send((target, bytes.to_vec()));
         }
-        let queue = &mut state.queue;
-        if queue.starts.last().map(|(last, _)| *last) != Some(target) {
-            queue.starts.push((target, queue.bytes.len()));
-        }
-        queue.bytes.extend_from_slice(bytes);
-        state.backlog += bytes.len();
-        drop(state);
-        self.shared.work.notify_one();
     }
 
     pub(super) fn backlog(&self) -> usize {
-        self.shared.lock().backlog
+        self.progress().backlog
     }
 
     pub(super) fn is_closed(&self, target: OutputTarget) -> bool {
-        self.shared.lock().closed_targets[target as usize]
+        self.progress().closed_targets[target as usize]
     }
 
     /// Waits a moment for the queue to empty. Gives up once nothing was taken for `patience`.
     pub(super) fn has_pending_output(&mut self, patience: Duration) -> bool {
-        let state = self.shared.lock();
-        if self.is_abandoned || state.backlog == 0 {
+        let progress = self.progress();
+        if self.is_abandoned || progress.backlog == 0 {
             return false;
         }
         let now = Instant::now();
-        let (since, _) = *match &mut self.lagging {
-            Some(lagging) if lagging.1 == state.done => lagging,
-            other => other.insert((now, state.done)),
-        };
+        let since = progress.stuck_since.unwrap_or(now);
+        self.progress.set(Progress { stuck_since: Some(since), ..progress });
         let left = patience.saturating_sub(now - since);
-        if left.is_zero() {
-            self.is_abandoned = true;
-            return false;
+        self.is_abandoned = left.is_zero();
+        !self.is_abandoned && self.wait_until(left.min(LAG_CHECK_INTERVAL), |left| left == 0) > 0
+    }
+
+    /// The progress, with all that the thread has reported.
+    fn progress(&self) -> Progress {
+        self.written.try_iter().for_each(|piece| self.record(&piece));
+        self.progress.get()
+    }
+
+    fn record(&self, piece: &WrittenPiece) {
+        let mut progress = self.progress.get();
+        progress.backlog -= piece.bytes;
+        progress.closed_targets[piece.target as usize] = piece.failed;
+        progress.stuck_since = None;
+        self.progress.set(progress);
+    }
+
+    /// Waits until the backlog is as wanted, and returns it.
+    fn wait_until(&self, at_most: Duration, is_wanted: impl Fn(usize) -> bool) -> usize {
+        let end = Instant::now() + at_most;
+        while !is_wanted(self.backlog()) {
+            let left = end.saturating_duration_since(Instant::now());
+            let Ok(piece) = self.written.recv_timeout(left) else { break };
+            self.record(&piece);
         }
-        let at_most = left.min(LAG_CHECK_INTERVAL);
-        self.shared.wait_while(state, at_most, |state| state.backlog > 0).backlog > 0
-    }
-}
-
-impl Drop for AsyncWriter {
-    /// The thread ends after the last write, or with the process.
-    fn drop(&mut self) {
-        self.shared.lock().closed = true;
-        self.shared.work.notify_one();
-    }
-}
-
-impl SharedQueue {
-    fn lock(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits while the writer makes progress and the condition holds.
-    fn wait_while<'s>(
-        &self,
-        mut state: MutexGuard<'s, QueueState>,
-        at_most: Duration,
-        condition: impl Fn(&QueueState) -> bool,
-    ) -> MutexGuard<'s, QueueState> {
-        state.is_awaited = true;
-        let waited = self.progress.wait_timeout_while(state, at_most, |state| condition(state));
-        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        state.is_awaited = false;
-        state
-    }
-
-    /// The writer thread.
-    fn write(&self, mut writers: Writers) {
-        let mut batch = Batch::default();
-        loop {
-            let is_idle = |state: &mut QueueState| state.queue.bytes.is_empty() && !state.closed;
-            let waited = self.work.wait_while(self.lock(), is_idle);
-            let mut state = waited.unwrap_or_else(PoisonError::into_inner);
-            if state.queue.bytes.is_empty() {
-                return;
-            }
-            std::mem::swap(&mut state.queue, &mut batch);
-            drop(state);
-            for (target, bytes) in super::screen::segments(&batch.starts, &batch.bytes) {
-                for piece in bytes.chunks(MAX_WRITE_BYTES) {
-                    self.write_piece(&mut *writers[target as usize], target, piece);
-                }
-            }
-            batch.bytes.clear();
-            batch.bytes.shrink_to(RETAINED_CAPACITY);
-            batch.starts.clear();
-        }
-    }
-
-    fn write_piece(&self, writer: &mut dyn Write, target: OutputTarget, piece: &[u8]) {
-        let gone = self.lock().closed_targets[target as usize];
-        // A failed output stays closed.
-        let failed = gone || writer.write_all(piece).and_then(|()| writer.flush()).is_err();
-        let mut state = self.lock();
-        state.closed_targets[target as usize] = failed;
-        state.backlog -= piece.len();
-        state.done += piece.len() as u64;
-        if state.is_awaited {
-            self.progress.notify_one();
-        }
+        self.backlog()
     }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::sync::{Arc, Mutex};
 
     /// A reader that takes bytes only on request.
     #[derive(Debug)]

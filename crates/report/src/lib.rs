@@ -18,6 +18,7 @@ pub mod stream_merger;
 pub mod style;
 pub mod summary;
 pub mod terminal;
+mod time_text;
 pub mod warning_text;
 pub mod width;
 pub mod worker_lines;

@@ -6,6 +6,7 @@ use jiff::tz::TimeZone;
 use serde::Serialize;
 
 use super::width;
+use crate::time_text::format_local;
 use ralph_events::event::{Outcome, Usage};
 use ralph_events::journal;
 use ralph_events::json_writer;
@@ -130,11 +131,7 @@ pub fn table(rows: &[RunRow], zone: &TimeZone, now_ms: i64, room: Option<usize>)
 fn cells(row: &RunRow, zone: &TimeZone, now_ms: i64) -> [String; COLUMNS.len()] {
     let run = &row.run;
     let info = &run.info;
-    let clean = |text: &str| {
-        let mut out = Vec::new();
-        width::push_one_line(text, 60, "...", &mut out);
-        String::from_utf8(out).unwrap_or_default()
-    };
+    let clean = |text: &str| width::one_line(text, 60, "...");
     [
         clean(&row.id),
         started(run.clock.started_ms, zone),
@@ -161,11 +158,7 @@ pub fn cost_text(cost: Cost) -> Option<String> {
 }
 
 fn started(ms: Option<i64>, zone: &TimeZone) -> String {
-    let time = ms.and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
-    time.map_or_else(
-        || "-".to_owned(),
-        |time| zone.to_datetime(time).strftime("%Y-%m-%d %H:%M").to_string(),
-    )
+    ms.map_or_else(|| "-".to_owned(), |ms| format_local(ms, zone, "%Y-%m-%d %H:%M"))
 }
 
 /// Notes below the list about damaged journals.

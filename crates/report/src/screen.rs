@@ -20,26 +20,23 @@ pub type OmittedNotice = fn(lines: u64, out: &mut Vec<u8>);
 
 #[derive(Debug)]
 struct Outputs {
-    out: OutputStream,
-    err: OutputStream,
+    streams: [OutputStream; 2],
     outbox: Option<AsyncWriter>,
     queued: [bool; 2],
 }
 
 impl Outputs {
     fn write(&mut self, target: OutputTarget, bytes: &[u8]) {
-        match (&self.outbox, target) {
-            (Some(outbox), _) if self.queued[target as usize] => outbox.push(target, bytes),
-            (_, OutputTarget::Out) => self.out.write(bytes),
-            (_, OutputTarget::Err) => self.err.write(bytes),
+        match &self.outbox {
+            Some(outbox) if self.queued[target as usize] => outbox.push(target, bytes),
+            _ => self.streams[target as usize].write(bytes),
         }
     }
 
     fn is_closed(&self, target: OutputTarget) -> bool {
-        match (&self.outbox, target) {
-            (Some(outbox), _) if self.queued[target as usize] => outbox.is_closed(target),
-            (_, OutputTarget::Out) => self.out.is_closed(),
-            (_, OutputTarget::Err) => self.err.is_closed(),
+        match &self.outbox {
+            Some(outbox) if self.queued[target as usize] => outbox.is_closed(target),
+            _ => self.streams[target as usize].is_closed(),
         }
     }
 }
@@ -84,7 +81,7 @@ impl TerminalOutput {
             .then(|| LiveArea::new(err.width().unwrap_or(DEFAULT_WIDTH)));
         TerminalOutput {
             one_terminal: out.is_same_terminal(&err),
-            outputs: Outputs { out, err, outbox: None, queued: [false; 2] },
+            outputs: Outputs { streams: [out, err], outbox: None, queued: [false; 2] },
             color,
             buffer: Vec::new(),
             segments: Vec::new(),
@@ -102,7 +99,7 @@ impl TerminalOutput {
     /// omitted.
     #[must_use]
     pub fn with_async_writer(mut self, limit: usize, notice: OmittedNotice) -> Self {
-        let Outputs { out, err, .. } = &self.outputs;
+        let [out, err] = &self.outputs.streams;
         let queued = [out.can_block(), err.can_block()];
         let writer = |one: &OutputStream, other: &OutputStream| {
             one.unbuffered().or_else(|| other.unbuffered())
@@ -147,12 +144,12 @@ impl TerminalOutput {
 
     /// Why standard output could not be written (once): for example a full disk. A closed reader is no error.
     pub fn take_warning(&mut self) -> Option<String> {
-        let failure = self.outputs.out.take_failure()?;
+        let failure = self.outputs.streams[0].take_failure()?;
         Some(format!("cannot write to standard output: {failure}"))
     }
 
     pub fn resized(&mut self) {
-        if let (Some(live), Some(width)) = (&mut self.live, self.outputs.err.width()) {
+        if let (Some(live), Some(width)) = (&mut self.live, self.outputs.streams[1].width()) {
             live.resize(width);
         }
     }

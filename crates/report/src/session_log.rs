@@ -1,16 +1,17 @@
 //! The log of a session for people: the agents' output, iteration by iteration.
 
 use std::fmt::Write as _;
-use std::io::{self, Write};
+use std::io::Write;
 
 use jiff::tz::TimeZone;
 
 use super::{LiveOutput, Problem, Recorded, Reporter};
 use crate::stream_merger::StreamMerger;
+use crate::time_text::format_local;
 use crate::warning_text::warning_text;
 use ralph_events::attempt::describe_end;
 use ralph_events::event::{Class, Event, Purpose, Stamp, Usage, WaitReason};
-use ralph_events::run_state::{IterationRecord, IterationResults, RunState};
+use ralph_events::run_state::{IterationResults, RunState};
 use ralph_events::text;
 
 const DOUBLE: &str =
@@ -69,10 +70,7 @@ impl<S: Write> SessionLog<S> {
     }
 
     fn time(&self, ms: i64) -> String {
-        jiff::Timestamp::from_millisecond(ms).map_or_else(
-            |_| "-".to_owned(),
-            |time| self.zone.to_datetime(time).strftime("%Y-%m-%d %H:%M:%S").to_string(),
-        )
+        format_local(ms, &self.zone, "%Y-%m-%d %H:%M:%S")
     }
 
     /// Writes a line of ralph's own.
@@ -124,18 +122,6 @@ impl<S: Write> SessionLog<S> {
         if let Some(failure) = failure {
             self.write_note(&format!("failed: {failure}"));
         }
-        self.footer(at, status, duration_ms, usage, &facts, run.iterations.last());
-    }
-
-    fn footer(
-        &mut self,
-        at: Stamp,
-        status: &str,
-        duration_ms: u64,
-        usage: &Usage,
-        facts: &IterationStats,
-        record: Option<&IterationRecord>,
-    ) {
         self.end_output();
         let mut footer = format!(
             "{SINGLE}\nITERATION {} {}\nEnd Time: {}\nDuration: {}\n",
@@ -144,17 +130,16 @@ impl<S: Write> SessionLog<S> {
             self.time(at.time_ms),
             text::format_duration(duration_ms)
         );
-        let messages = (facts.streams && facts.messages > 0).then_some(facts.messages);
-        let cost = usage.cost_usd.map(text::format_dollars);
-        let retries = (facts.retries > 0).then_some(facts.retries);
-        let filter_errors = (facts.filter_errors > 0).then_some(facts.filter_errors);
+        let record = run.iterations.last();
+        let messages = if facts.streams { facts.messages } else { 0 };
+        let count = |n: u64| (n > 0).then(|| n.to_string());
         let rows: [(&str, Option<String>); 6] = [
             ("API Requests", record.and_then(|it| it.turns).map(|n| n.to_string())),
             ("Model", record.and_then(|it| it.model.clone())),
-            ("Messages", messages.map(|n| n.to_string())),
-            ("Cost", cost),
-            ("Filter Errors", filter_errors.map(|n| n.to_string())),
-            ("Retries", retries.map(|n| n.to_string())),
+            ("Messages", count(messages.into())),
+            ("Cost", usage.cost_usd.map(text::format_dollars)),
+            ("Filter Errors", count(facts.filter_errors)),
+            ("Retries", count(facts.retries.into())),
         ];
         for (name, value) in rows {
             if let Some(value) = value {
@@ -275,20 +260,6 @@ impl<S: Write> SessionLog<S> {
             _ => {}
         }
     }
-
-    fn write(&mut self) -> io::Result<()> {
-        let written = self.sink.write_all(&self.pending);
-        self.pending.clear();
-        written
-    }
-
-    fn record_warning(&mut self, result: &io::Result<()>) {
-        if let Err(err) = result
-            && !std::mem::replace(&mut self.has_failed, true)
-        {
-            self.warning = Some(format!("the session log is not complete: {err}"));
-        }
-    }
 }
 
 impl<S: Write> Reporter for SessionLog<S> {
@@ -312,9 +283,12 @@ impl<S: Write> Reporter for SessionLog<S> {
     }
 
     fn flush(&mut self) {
-        if !self.pending.is_empty() {
-            let written = self.write();
-            self.record_warning(&written);
+        let written = self.sink.write_all(&self.pending);
+        self.pending.clear();
+        if let Err(err) = written
+            && !std::mem::replace(&mut self.has_failed, true)
+        {
+            self.warning = Some(format!("the session log is not complete: {err}"));
         }
     }
 

@@ -9,6 +9,7 @@ use jiff::tz::TimeZone;
 use super::style::{ASCII, Marks};
 use super::width;
 use crate::run_table::cost_text;
+use crate::time_text::format_local;
 use ralph_events::event::{Purpose, WaitReason};
 use ralph_events::run_state::{Activity, Clock, Cost, OpenTool, RunState};
 use ralph_events::text;
@@ -187,7 +188,7 @@ impl StatusLine {
                         String::new(),
                         format!(
                             "rate limit until {} ({} left)",
-                            clock(*until_ms, &(self.zone)()),
+                            format_local(*until_ms, &(self.zone)(), "%H:%M"),
                             countdown(left)
                         ),
                     ),
@@ -204,9 +205,7 @@ fn tool_call(tool: &OpenTool) -> String {
 }
 
 fn one_line(text: &str) -> String {
-    let mut line = Vec::new();
-    width::push_one_line(text, MAX_DETAIL, "", &mut line);
-    String::from_utf8(line).unwrap_or_default()
+    width::one_line(text, MAX_DETAIL, "")
 }
 
 /// Formats a span in whole seconds, so the line changes at most once a second.
@@ -224,17 +223,6 @@ fn countdown(ms: i64) -> String {
     } else {
         format!("{minutes:02}:{seconds:02}")
     }
-}
-
-/// The local time of day, `14:05`.
-fn clock(ms: i64, zone: &TimeZone) -> String {
-    jiff::Timestamp::from_millisecond(ms).map_or_else(
-        |_| "?".to_owned(),
-        |time| {
-            let time = zone.to_datetime(time);
-            format!("{:02}:{:02}", time.hour(), time.minute())
-        },
-    )
 }
 
 #[cfg(test)]

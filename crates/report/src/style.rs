@@ -119,84 +119,43 @@ impl TextRole {
     }
 }
 
-#[derive(Debug)]
-pub(crate) struct Marks {
-    pub(crate) run: &'static str,
-    pub(crate) rule: &'static str,
-    pub(crate) tool: &'static str,
-    pub(crate) ok: &'static str,
-    pub(crate) error: &'static str,
-    pub(crate) denied: &'static str,
-    pub(crate) stopped: &'static str,
-    pub(crate) warning: &'static str,
-    pub(crate) notice: &'static str,
-    pub(crate) thinking: &'static str,
-    pub(crate) from: &'static str,
-    pub(crate) preview: &'static str,
-    pub(crate) todo: &'static str,
-    pub(crate) done: &'static str,
-    pub(crate) active: &'static str,
-    pub(crate) pending: &'static str,
-    pub(crate) progress: &'static str,
-    pub(crate) guardrail: &'static str,
-    pub(crate) scm: &'static str,
-    pub(crate) retry: &'static str,
-    pub(crate) wait: &'static str,
-    pub(crate) more: &'static str,
-    pub(crate) separator: &'static str,
+macro_rules! marks {
+    ($($name:ident: $emoji:literal, $ascii:literal;)+) => {
+        #[derive(Debug)]
+        pub(crate) struct Marks {
+            $(pub(crate) $name: &'static str,)+
+        }
+
+        pub(crate) static EMOJI: Marks = Marks { $($name: $emoji,)+ };
+        pub(crate) static ASCII: Marks = Marks { $($name: $ascii,)+ };
+    };
 }
 
-pub(crate) static EMOJI: Marks = Marks {
-    run: "🚀",
-    rule: "━━━",
-    tool: "⏺",
-    ok: "✅",
-    error: "❌",
-    denied: "⛔",
-    stopped: "🛑",
-    warning: "⚠️",
-    notice: "💬",
-    thinking: "💭",
-    from: "←",
-    preview: "⎿",
-    todo: "📋",
-    done: "✅",
-    active: "🔄",
-    pending: "⏸️",
-    progress: "📊 ",
-    guardrail: "🧪",
-    scm: "📦",
-    retry: "🔁",
-    wait: "⏳",
-    more: "…",
-    separator: " · ",
-};
-
-pub(crate) static ASCII: Marks = Marks {
-    run: "[RUN]",
-    rule: "===",
-    tool: "[TOOL]",
-    ok: "[OK]",
-    error: "[ERR]",
-    denied: "[DENIED]",
-    stopped: "[STOP]",
-    warning: "[WARN]",
-    notice: "[NOTE]",
-    thinking: "[THINK]",
-    from: "<-",
-    preview: "|",
-    todo: "[TODO]",
-    done: "[x]",
-    active: "[>]",
-    pending: "[ ]",
-    progress: "",
-    guardrail: "[CHECK]",
-    scm: "[SCM]",
-    retry: "[RETRY]",
-    wait: "[WAIT]",
-    more: "...",
-    separator: " | ",
-};
+marks! {
+    run: "🚀", "[RUN]";
+    rule: "━━━", "===";
+    tool: "⏺", "[TOOL]";
+    ok: "✅", "[OK]";
+    error: "❌", "[ERR]";
+    denied: "⛔", "[DENIED]";
+    stopped: "🛑", "[STOP]";
+    warning: "⚠️", "[WARN]";
+    notice: "💬", "[NOTE]";
+    thinking: "💭", "[THINK]";
+    from: "←", "<-";
+    preview: "⎿", "|";
+    todo: "📋", "[TODO]";
+    done: "✅", "[x]";
+    active: "🔄", "[>]";
+    pending: "⏸️", "[ ]";
+    progress: "📊 ", "";
+    guardrail: "🧪", "[CHECK]";
+    scm: "📦", "[SCM]";
+    retry: "🔁", "[RETRY]";
+    wait: "⏳", "[WAIT]";
+    more: "…", "...";
+    separator: " · ", " | ";
+}
 
 impl Marks {
     pub(crate) fn for_emoji(emoji: bool) -> &'static Marks {

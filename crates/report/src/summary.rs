@@ -187,18 +187,21 @@ impl Summary {
         }
     }
 
+    fn all_commits_mut(&mut self) -> impl Iterator<Item = &mut CommitSummary> {
+        let own = self.iterations.iter_mut().flat_map(|iteration| &mut iteration.commits);
+        own.chain(&mut self.commits_by_others)
+    }
+
     /// Marks commits that no branch has any more.
     pub fn mark_unreachable(&mut self, gone: &HashSet<&str>) {
-        let own = self.iterations.iter_mut().flat_map(|iteration| &mut iteration.commits);
-        for commit in own.chain(&mut self.commits_by_others) {
+        for commit in self.all_commits_mut() {
             commit.is_unreachable = gone.contains(commit.id.as_str());
         }
     }
 
     /// Marks commits that only `HEAD` has.
     pub fn mark_detached(&mut self, unnamed: &HashSet<&str>) {
-        let own = self.iterations.iter_mut().flat_map(|iteration| &mut iteration.commits);
-        for commit in own.chain(&mut self.commits_by_others) {
+        for commit in self.all_commits_mut() {
             commit.is_detached = !commit.is_unreachable && unnamed.contains(commit.id.as_str());
         }
     }

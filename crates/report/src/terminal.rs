@@ -27,6 +27,7 @@ use super::screen::TerminalOutput;
 use super::status_line::StatusLine;
 use super::style::{Marks, Style};
 use super::{Backpressure, LiveOutput, Problem, Recorded, Redraw, Reporter};
+use crate::time_text::local_time;
 use crate::worker_lines::WorkerTracker;
 use ralph_events::event::{Event, Purpose, Stamp, Stream};
 use ralph_events::line_splitter::LineSplitter;
@@ -177,12 +178,9 @@ impl TerminalReporter {
 
     fn stamp(&mut self, at: Stamp, target: OutputTarget) {
         if self.style.timestamps
-            && let Ok(time) = jiff::Timestamp::from_millisecond(at.time_ms)
+            && let Some(time) = local_time(at.time_ms, &(self.zone)())
         {
-            let time = (self.zone)().to_datetime(time);
-            let (hour, minute, second) = (time.hour(), time.minute(), time.second());
-            let out = self.screen.buffer_for(target);
-            let _ = write!(out, "[{hour:02}:{minute:02}:{second:02}] ");
+            let _ = write!(self.screen.buffer_for(target), "{}", time.strftime("[%H:%M:%S] "));
         }
     }
 }

@@ -34,6 +34,13 @@ pub fn push_one_line(text: &str, max: usize, mark: &str, out: &mut Vec<u8>) {
     }
 }
 
+/// The text as by [`push_one_line`].
+pub fn one_line(text: &str, max: usize, mark: &str) -> String {
+    let mut out = Vec::new();
+    push_one_line(text, max, mark, &mut out);
+    String::from_utf8(out).unwrap_or_default()
+}
+
 /// Columns of a character, never fewer than a terminal uses.
 fn char_width(c: char) -> usize {
     match c {
@@ -78,9 +85,7 @@ mod tests {
     use super::*;
 
     fn line(text: &str, max: usize) -> String {
-        let mut out = Vec::new();
-        push_one_line(text, max, "...", &mut out);
-        String::from_utf8(out).unwrap()
+        one_line(text, max, "...")
     }
 
     #[test]

@@ -241,7 +241,11 @@ impl WorkerTracker {
         let time = self.time(at.time_ms);
         let iteration = at.iteration;
         let mut say = |words: String| lines.messages.push(format!("[ralph] {name}: {words}"));
-        let mut log = |words: String| lines.log_lines.push(log_line(time, &words));
+        let mut log = |word: &str, words: &str| lines.log_lines.push(log_line(time, word, words));
+        let mut say_and_log = |word: &str, words: String| {
+            log(word, &words);
+            say(words);
+        };
         match event {
             Event::RunContinued { unchecked, .. } => {
                 let (word, words) = if let Some(iteration) = unchecked {
@@ -252,14 +256,13 @@ impl WorkerTracker {
                 } else {
                     return lines;
                 };
-                log(format!("[{word}] {words}"));
-                say(words);
+                say_and_log(word, words);
             }
             Event::IterationStarted { max_iterations } => {
                 self.failure_reported = false;
                 self.exit = NOT_STARTED;
                 say(format!("starting iteration {iteration}/{max_iterations}"));
-                log(format!("[START] iteration {iteration}/{max_iterations}"));
+                log("START", &format!("iteration {iteration}/{max_iterations}"));
             }
             Event::AgentEnded { purpose: Purpose::Work, exit, ended_by, class, .. } => {
                 self.exit = match exit {
@@ -269,9 +272,7 @@ impl WorkerTracker {
                 };
                 if *ended_by == Some(EndCause::Inactivity) && *class == Class::TimedOut {
                     let limit = self.state.inactivity_timeout;
-                    let words = format!("inactivity timeout ({limit}s), restarting");
-                    log(format!("[TIMEOUT] {words}"));
-                    say(words);
+                    say_and_log("TIMEOUT", format!("inactivity timeout ({limit}s), restarting"));
                 }
             }
             Event::Retrying { delay_ms, failures, max_failures, .. } => {
@@ -284,26 +285,19 @@ impl WorkerTracker {
                     "iteration {iteration} failed (exit: {}), {next} (attempt {failures}/{max_failures})",
                     self.exit,
                 );
-                log(format!("[FAIL] {words}"));
-                say(words);
+                say_and_log("FAIL", words);
             }
             // A failure that ends the loop ends its iteration, too.
             Event::IterationEnded { cut_off: true, class, duration_ms, .. }
                 if !is_failure(*class) =>
             {
-                let words = format!(
-                    "iteration {iteration} was cut off after {}",
-                    format_duration(*duration_ms, " ")
-                );
-                log(format!("[CUT] {words}"));
-                say(words);
+                let time = format_duration(*duration_ms, " ");
+                say_and_log("CUT", format!("iteration {iteration} was cut off after {time}"));
             }
             Event::IterationEnded { class, duration_ms, .. } => {
                 let exit = self.exit;
-                log(format!(
-                    "[END] iteration {iteration} exit={exit} duration={}",
-                    format_duration(*duration_ms, "")
-                ));
+                let time = format_duration(*duration_ms, "");
+                log("END", &format!("iteration {iteration} exit={exit} duration={time}"));
                 let succeeded = !self.failure_reported && !is_failure(*class);
                 if succeeded && *class != Class::TimedOut {
                     say(format!(
@@ -314,21 +308,12 @@ impl WorkerTracker {
             }
             Event::DialogOpened { dialog } => {
                 let words = format!("waiting for you: ralph attach {name}");
-                log(format!("[WAIT] {words} ({dialog})"));
+                log("WAIT", &format!("{words} ({dialog})"));
                 say(words);
             }
-            Event::DialogClosed => {
-                log("[CONTINUE] the dialog was answered".to_owned());
-                say("the dialog was answered".to_owned());
-            }
-            Event::PauseRequested => {
-                log("[PAUSE] paused".to_owned());
-                say("paused".to_owned());
-            }
-            Event::Resumed { .. } => {
-                log("[RESUME] resumed".to_owned());
-                say("resumed".to_owned());
-            }
+            Event::DialogClosed => say_and_log("CONTINUE", "the dialog was answered".to_owned()),
+            Event::PauseRequested => say_and_log("PAUSE", "paused".to_owned()),
+            Event::Resumed { .. } => say_and_log("RESUME", "resumed".to_owned()),
             Event::RunEnded { outcome, message, iterations, .. } => {
                 let words = self.describe_end(*outcome, *iterations, message, run);
                 let word = match self.state.status {
@@ -336,8 +321,7 @@ impl WorkerTracker {
                     WorkerStatus::Paused => "PAUSE",
                     _ => "DONE",
                 };
-                log(format!("[{word}] {words}"));
-                say(words);
+                say_and_log(word, words);
             }
             _ => {}
         }
@@ -449,8 +433,8 @@ impl WorkerTracker {
         if std::mem::take(&mut state.iteration_open) {
             state.cut_off_iterations = state.cut_off_iterations.saturating_add(1);
             let iteration = state.current_iteration;
-            let words = format!("[CUT] iteration {iteration} was cut off with its loop");
-            lines.log_lines.push(log_line(time, &words));
+            let words = format!("iteration {iteration} was cut off with its loop");
+            lines.log_lines.push(log_line(time, "CUT", &words));
         }
         state.outcome = Some(WorkerOutcome::Killed);
         state.status = WorkerOutcome::Killed.status();
@@ -459,7 +443,7 @@ impl WorkerTracker {
         state.waiting = false;
         state.ended = Some(format_time(time));
         state.paused_since.get_or_insert_with(|| format_time(time));
-        lines.log_lines.push(log_line(time, "[DONE] killed"));
+        lines.log_lines.push(log_line(time, "DONE", "killed"));
         lines.messages.push(format!("[ralph] {}: killed", state.worker_name));
         self.remember_last(&lines, time);
         lines
@@ -500,8 +484,8 @@ impl WorkerTracker {
     }
 }
 
-fn log_line(time: DateTime, words: &str) -> String {
-    format!("{} {words}", time.strftime("%Y-%m-%dT%H:%M:%S"))
+fn log_line(time: DateTime, word: &str, words: &str) -> String {
+    format!("{} [{word}] {words}", time.strftime("%Y-%m-%dT%H:%M:%S"))
 }
 
 /// Returns the time between two moments of `state.json`.

@@ -81,7 +81,7 @@ fn split_outside_strings(code: &str, at: impl Fn(char) -> bool) -> Vec<&str> {
 }
 
 /// The text up to the bracket that closes a call.
-pub(super) fn call_argument(rest: &str) -> &str {
+fn call_argument(rest: &str) -> &str {
     let mut open = 1_usize;
     let mut quoted = false;
     let end = rest.find(|c| {

@@ -1,16 +1,14 @@
 //! Code of other languages in a command line.
 //!
-//! It is not parsed. String literals are judged as commands where the code starts a process, and as
-//! paths where it deletes, reads or writes.
+//! Only the shell commands of awk, sed, editors and databases are looked into.
 
+use super::Tier;
 use super::awk;
 use super::data::DATA;
-use super::find::report_deletes;
-use super::rules::flag_values;
-use super::shell::{Octal, decode, find_unescaped, parse};
-use super::value::{Argument, KnownOutput, TextOrigin, UNKNOWN};
+use super::rules::{Hit, finding, flag_values};
+use super::shell::parse;
+use super::value::{Argument, KnownOutput, TextOrigin};
 use super::walk::ShellWalker;
-use super::{Family, Tier};
 
 pub(super) fn check_code(
     walk: &mut ShellWalker<'_>,
@@ -24,7 +22,6 @@ pub(super) fn check_code(
             let mut programs = script_files(walk, args, stdin);
             programs.extend(args.iter().find(|arg| arg.text.contains('{')).cloned());
             for program in programs {
-                scan_source(walk, argv, &program.text);
                 awk(walk, argv, &program.text, stdin);
             }
             awk::check_inplace_edits(walk, name, argv);
@@ -60,43 +57,27 @@ pub(super) fn check_code(
     let Some(flags) = DATA.interpreters.get(name) else {
         return;
     };
-    let mut found = false;
-    for (at, arg) in args.iter().enumerate() {
-        let text = arg.text.as_str();
-        let next = args.get(at + 1);
-        let code = if flags.contains(&text) {
-            next.cloned()
-        } else {
-            flags.iter().find_map(|flag| attached_code(flag, text, next))
-        };
-        if let Some(code) = code {
-            found = true;
-            run_code(walk, name, argv, &code.text, code.origin);
-        }
-    }
-    let named = args.iter().any(|arg| !arg.text.starts_with('-'));
-    let module = args.iter().any(|arg| arg.text == "-m");
-    let from_input = args.iter().any(|arg| arg.text == "-") || !named;
-    if let Some(input) = stdin
-        && !found
-        && !module
-        && from_input
-        && *input != KnownOutput::file()
-    {
-        run_code(walk, name, argv, &input.text, input.origin);
-    }
-    let file = args.iter().find(|arg| !arg.text.starts_with('-')).filter(|_| !found && !module);
-    if let Some(written) = file.and_then(|file| walk.file_content(file)) {
+    let code = |(at, arg)| code_origin(flags, arg, args.get(at + 1));
+    let mut origins: Vec<TextOrigin> = args.iter().enumerate().filter_map(code).collect();
+    if origins.is_empty() && !args.iter().any(|arg| arg.text == "-m") {
+        let file = args.iter().find(|arg| !arg.text.starts_with('-'));
+        let reads_input = file.is_none() || args.iter().any(|arg| arg.text == "-");
+        let input = stdin.filter(|input| reads_input && **input != KnownOutput::file());
+        origins.extend(input.map(|input| input.origin));
         // The warning about inline code asks for a file, so files do not warn.
-        match written.origin {
-            TextOrigin::Literal | TextOrigin::Computed => scan_source(walk, argv, &written.text),
-            TextOrigin::Decoded | TextOrigin::Network => {
-                run_code(walk, name, argv, &written.text, written.origin);
-            }
-        }
+        let written = file.and_then(|file| walk.file_content(file)).map(|written| written.origin);
+        origins.extend(written.filter(|origin| *origin > TextOrigin::Computed));
     }
-    if let Some(process) = args.iter().find_map(|arg| arg.process.clone()) {
-        run_code(walk, name, argv, &process.text, process.origin);
+    origins.extend(args.iter().find_map(|arg| Some(arg.process.as_ref()?.origin)));
+    match origins.into_iter().max() {
+        None => {}
+        Some(origin @ (TextOrigin::Network | TextOrigin::Decoded)) => {
+            walk.deny_untrusted(argv, origin, "decoded_code_run");
+        }
+        Some(TextOrigin::Literal | TextOrigin::Computed) => {
+            let reason = format!("{name} code in a command line is not looked into");
+            walk.report(argv, Hit { reason: reason.into(), ..finding("inline_code") });
+        }
     }
 }
 
@@ -167,7 +148,7 @@ fn awk(walk: &mut ShellWalker<'_>, argv: &[Argument], program: &str, stdin: Opti
         walk.run_separately(argv, &script, TextOrigin::Computed);
     }
     if program.contains('>') {
-        for Literal { text, .. } in literals(program) {
+        for text in program.split('"').skip(1).step_by(2) {
             let hit = walk.command_context(None).check_write(&Argument::known(text));
             if let Some(hit) = hit.filter(|hit| hit.tier == Tier::Deny) {
                 walk.report(argv, hit);
@@ -184,215 +165,20 @@ fn awk(walk: &mut ShellWalker<'_>, argv: &[Argument], program: &str, stdin: Opti
     }
 }
 
-/// `-cCODE`, `-uc CODE`, `-lane CODE`, `--eval=CODE`.
-fn attached_code(flag: &str, text: &str, next: Option<&Argument>) -> Option<Argument> {
-    if let Some(long) = flag.strip_prefix("--") {
-        let value = text.strip_prefix("--")?.strip_prefix(long)?.strip_prefix('=')?;
-        return Some(Argument::known(value));
-    }
-    let letter = flag.strip_prefix('-').filter(|letter| letter.len() == 1)?;
-    let cluster = text.strip_prefix('-').filter(|cluster| !cluster.starts_with('-'))?;
-    let (before, after) = cluster.split_once(letter)?;
-    if !before.chars().all(|c| c.is_ascii_alphanumeric()) {
-        return None;
-    }
-    if after.is_empty() { next.cloned() } else { Some(Argument::known(after)) }
-}
-
-fn run_code(
-    walk: &mut ShellWalker<'_>,
-    name: &str,
-    argv: &[Argument],
-    code: &str,
-    origin: TextOrigin,
-) {
-    match origin {
-        TextOrigin::Network | TextOrigin::Decoded => {
-            walk.deny_untrusted(argv, origin, "write the code itself");
+/// The origin of code in `-c CODE`, `-cCODE`, `-uc CODE`, `-lane CODE`, `--eval=CODE`.
+fn code_origin(flags: &[&str], arg: &Argument, next: Option<&Argument>) -> Option<TextOrigin> {
+    let following = next.map(|code| code.origin);
+    flags.iter().find_map(|flag| {
+        let rest = arg.text.strip_prefix('-')?;
+        let name = flag.strip_prefix('-')?;
+        if arg.text == *flag {
+            return following;
         }
-        TextOrigin::Literal | TextOrigin::Computed => walk.report_unknown_code(argv, name),
-    }
-    scan_source(walk, argv, code);
-}
-
-fn scan_source(walk: &mut ShellWalker<'_>, argv: &[Argument], code: &str) {
-    let lower = code.to_ascii_lowercase();
-    let has = |words: &[&str]| words.iter().any(|word| lower.contains(&word.to_ascii_lowercase()));
-    let calls = |names: &[String]| names.iter().any(|name| lower.contains(name));
-    let texts = literals(code);
-    let connects =
-        has(&["socket", "fsockopen", "tcpsocket", "net.connect", "net.socket", "createconnection"]);
-    if connects && has(&["dup2", "pty", "/bin/sh", "/bin/bash", "cmd.exe", "exec(", "spawn"]) {
-        walk.deny(argv, Family::Remote, "it connects a shell to another machine", "leave it");
-    }
-    if calls(&DATA.code_calls.decode) && calls(&DATA.code_calls.evaluate) {
-        walk.deny(
-            argv,
-            Family::Obfuscation,
-            "it runs what it decodes, so that nobody can see what that is",
-            "write the code itself",
-        );
-    }
-    if has(&["os.fork", "fork()", "fork while"]) && has(&["while", "for(;;)", "loop"]) {
-        walk.deny(argv, Family::Resources, "it starts itself without end", "leave it");
-    }
-    if calls(&DATA.code_calls.delete) {
-        let paths: Vec<Argument> = match texts.len() {
-            0 => vec![Argument::known(UNKNOWN)],
-            _ => texts.iter().map(|literal| expand_home(walk, &literal.text)).collect(),
-        };
-        report_deletes(walk, argv, &paths);
-    }
-    let writes = has(&[
-        "'w", "\"w", "'a'", "\"a\"", "write", "copyfile", "rename", "unlink", "remove(", "copy(",
-        "move(",
-    ]);
-    let mut hits = Vec::new();
-    for Literal { text, .. } in &texts {
-        if text.len() < 4 || text.len() > 300 || text.contains('\n') {
-            continue;
+        if name.starts_with('-') {
+            return rest.strip_prefix(name)?.starts_with('=').then_some(arg.origin);
         }
-        let path = expand_home(walk, text);
-        let command_context = walk.command_context(None);
-        hits.extend(command_context.check_read(&path));
-        if writes {
-            hits.extend(command_context.check_write(&path).filter(|hit| hit.tier == Tier::Deny));
-        }
-    }
-    walk.report_all(argv, hits);
-    if calls(&DATA.code_calls.start_process) {
-        let mut row: Vec<Argument> = Vec::new();
-        let mut listed = false;
-        for literal in &texts {
-            let (text, called) = (&literal.text, literal.is_call_argument);
-            if !literal.joined {
-                check_string_list(walk, &mut row, listed);
-                listed = literal.is_first_in_brackets || called;
-            }
-            row.push(Argument::known(text));
-            if literal.has_more_arguments && (row.len() > 1 || called) {
-                row.push(Argument::known(UNKNOWN));
-            }
-            // A single word is rarely a command, and prose need not parse.
-            let likely = called || text.trim().contains(char::is_whitespace);
-            if likely && text.len() <= 2000 && parse(text).error.is_none() {
-                walk.with_copied_state(|walk| walk.script(text));
-            }
-        }
-        check_string_list(walk, &mut row, listed);
-        for (mark, body) in bracket_quoted_texts(code) {
-            match mark {
-                "qw" => {
-                    let mut words: Vec<Argument> =
-                        body.split_whitespace().map(Argument::known).collect();
-                    check_string_list(walk, &mut words, true);
-                }
-                _ if parse(body).error.is_none() => {
-                    walk.with_copied_state(|walk| walk.script(body));
-                }
-                _ => {}
-            }
-        }
-    }
-}
-
-/// Texts quoted as in Perl and Ruby: `qw(…)`, `qx{…}`, `%x(…)`.
-fn bracket_quoted_texts(code: &str) -> Vec<(&'static str, &str)> {
-    const MAX_LITERALS: usize = 50;
-    let mut all = Vec::new();
-    for mark in ["qw", "qx", "%x"] {
-        for rest in code.split(mark).skip(1).take(MAX_LITERALS) {
-            let close = match rest.chars().next() {
-                Some('(') => ')',
-                Some('{') => '}',
-                Some('[') => ']',
-                Some(c @ ('/' | '|' | '!')) => c,
-                _ => continue,
-            };
-            let body = rest.get(1..).unwrap_or_default();
-            if let Some(end) = body.find(close) {
-                all.push((mark, body.get(..end).unwrap_or_default()));
-            }
-        }
-    }
-    all
-}
-
-/// Judges a list of strings as a command: `["rm", "-rf", "/"]`.
-fn check_string_list(walk: &mut ShellWalker<'_>, row: &mut Vec<Argument>, listed: bool) {
-    let row = std::mem::take(row);
-    if row.len() > 1 && listed {
-        walk.with_copied_state(|walk| walk.run(&row, None));
-    }
-}
-
-/// Expands `~`, although most languages leave that to a function.
-fn expand_home(walk: &ShellWalker<'_>, text: &str) -> Argument {
-    match (text.strip_prefix('~'), walk.context.home) {
-        (Some(rest), Some(home)) if rest.is_empty() || rest.starts_with('/') => {
-            Argument::known(format!("{}{rest}", home.display()))
-        }
-        _ => Argument::known(text),
-    }
-}
-
-struct Literal {
-    text: String,
-    /// Only a comma separates it from the literal before: `"rm", ["-rf"`.
-    joined: bool,
-    is_first_in_brackets: bool,
-    /// Passed to a call that starts programs: `system("…`.
-    is_call_argument: bool,
-    has_more_arguments: bool,
-}
-
-fn literals(code: &str) -> Vec<Literal> {
-    const MAX_LITERALS: usize = 200;
-    let mut all: Vec<Literal> = Vec::new();
-    let mut rest = code;
-    while let Some(at) = rest.find(['"', '\'', '`']) {
-        if all.len() >= MAX_LITERALS {
-            break;
-        }
-        let between = rest.get(..at).unwrap_or_default();
-        let tail = rest.get(at..).unwrap_or_default();
-        let quote = tail.get(..1).unwrap_or("\"");
-        let triple = quote.repeat(3);
-        let mark = if tail.starts_with(&triple) { triple.as_str() } else { quote };
-        let body = tail.get(mark.len()..).unwrap_or_default();
-        let Some(end) = find_unescaped(body, mark) else { break };
-        let joined = !all.is_empty()
-            && between.contains(',')
-            && between.chars().all(|c| c.is_whitespace() || ",[".contains(c));
-        if let Some(before) = all.last_mut() {
-            before.has_more_arguments &= !joined;
-        }
-        let opens = between.trim_end().ends_with(['(', '[']);
-        let before = between.trim_end_matches(['(', '[', ' ']).to_ascii_lowercase();
-        let called =
-            mark == "`" || DATA.code_calls.run_shell.iter().any(|call| before.ends_with(call));
-        rest = body.get(end + mark.len()..).unwrap_or_default();
-        let text = decode(body.get(..end).unwrap_or_default(), Octal::Bare);
-        all.push(Literal {
-            text,
-            joined,
-            is_first_in_brackets: opens,
-            is_call_argument: called,
-            has_more_arguments: rest.trim_start().starts_with(','),
-        });
-    }
-    all
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn string_literals_are_found_in_code() {
-        let texts = literals(r#"f(["rm", '-r'], """a "b" c""") + "x\x72""#);
-        let expected = [("rm", false), ("-r", true), (r#"a "b" c"#, false), ("xr", false)];
-        let found: Vec<_> = texts.iter().map(|l| (l.text.as_str(), l.joined)).collect();
-        assert_eq!(found, expected);
-    }
+        let (before, code) = rest.split_once(name).filter(|_| name.len() == 1)?;
+        let is_cluster = before.chars().all(|c| c.is_ascii_alphanumeric());
+        (if code.is_empty() { following } else { Some(arg.origin) }).filter(|_| is_cluster)
+    })
 }

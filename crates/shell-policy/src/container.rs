@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::message::subject;
-use super::rules::{self, CommandInvocation, Hit, flag_values, valued_options};
+use super::rules::{self, CommandInvocation, Hit, finding, flag_values, valued_options};
 use super::run::program_name;
 use super::value::{Argument, KnownOutput};
 use super::walk::ShellWalker;
-use super::wrappers::skip_options;
+use super::wrappers::{skip_options, split_options};
 use super::{Family, Tier, normalize_path};
 
 #[derive(Debug)]
@@ -50,8 +50,7 @@ impl ShellWalker<'_> {
         let cluster = name == "kubectl" || name == "oc";
         let is_exec = rest.get(at).is_some_and(|sub| sub.text == "exec");
         let rest = rest.get(at + 1..).unwrap_or_default();
-        let inner = skip_options(rest, valued_options(name));
-        let options = rest.get(..rest.len() - inner.len()).unwrap_or_default();
+        let (options, inner) = split_options(rest, valued_options(name));
         let mut command = match rest.iter().position(|arg| arg.text == "--") {
             Some(at) if cluster => rest.get(at + 1..).unwrap_or_default(),
             _ => inner.get(1..).unwrap_or_default(),
@@ -159,12 +158,7 @@ impl ShellWalker<'_> {
         {
             let deletes_root = args.iter().any(|arg| ["/", "/*"].contains(&arg.text.as_str()));
             let tier = if deletes_root { Tier::Deny } else { Tier::Warn };
-            let hit = Hit::new(
-                tier,
-                Family::Files,
-                "what is mounted into the container is deleted for good, too",
-                "delete what the container made itself, by name",
-            );
+            let hit = Hit { tier, ..finding("container_files_deleted") };
             self.record_finding(subject(argv), hit);
         }
     }

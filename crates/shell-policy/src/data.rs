@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-use crate::rules::{CommandRule, ProtectedPath};
+use crate::rules::{CommandRule, FindingText, ProtectedPath, VariableRule};
 use crate::wrappers::WrapperProgram;
 
 /// Parsed on first use; strings are borrowed from the embedded file.
@@ -26,6 +26,8 @@ pub(crate) fn words(list: &'static str) -> impl Iterator<Item = &'static str> {
 pub(crate) struct PolicyData {
     /// In the order of checking.
     pub(crate) commands: Vec<CommandRule>,
+    /// Findings of the rules in code, by name.
+    pub(crate) findings: BTreeMap<&'static str, FindingText>,
     /// The first matching entry decides.
     pub(crate) protected_paths: Vec<ProtectedPath>,
     /// Options whose value is the next word, by program.
@@ -44,15 +46,11 @@ pub(crate) struct PolicyData {
     /// Last words of names such as `TOKEN_LIMIT`, which hold no secret.
     pub(crate) secret_metadata_words: Words,
     pub(crate) resolvers: Words,
-    /// Variables that are dangerous whatever their value.
-    pub(crate) hijack_variables: Words,
+    /// The first matching entry decides.
+    pub(crate) variables: Vec<VariableRule>,
     pub(crate) command_variables: Words,
-    /// Variables that name a package registry.
-    pub(crate) registry_variables: Words,
-    pub(crate) make_tool_variables: Words,
     pub(crate) git_command_settings: Words,
     pub(crate) git_noninteractive_values: Words,
-    pub(crate) powershell_option_values: Words,
     /// Inputs of any tool that hold paths.
     pub(crate) tool_file_inputs: Words,
     /// Inputs that only tools for files have.
@@ -60,19 +58,6 @@ pub(crate) struct PolicyData {
     pub(crate) tool_file_words: Words,
     /// Words in names of MCP tools whose paths belong to URLs.
     pub(crate) tool_web_words: Words,
-    pub(crate) code_calls: CodeCalls,
-}
-
-/// Parts of calls in any language. Some contain quotes, so none is borrowed.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct CodeCalls {
-    pub(crate) start_process: Vec<String>,
-    /// Calls that take a shell command.
-    pub(crate) run_shell: Vec<String>,
-    pub(crate) delete: Vec<String>,
-    pub(crate) decode: Vec<String>,
-    pub(crate) evaluate: Vec<String>,
 }
 
 /// Whether a list names a program. A name may end with `*`.

@@ -1,10 +1,10 @@
 //! `find` and `fd`: commands they run, files they delete, paths they print.
 
-use super::Family;
-use super::rules::{Hit, valued_options};
+use super::rules::{Hit, finding, valued_options};
 use super::value::{Argument, KnownOutput, TextOrigin, UNKNOWN_NAME};
 use super::walk::ShellWalker;
 use super::wrappers::skip_options;
+use super::xargs::fill_in;
 
 fn matched_paths(starts: &[Argument], names: &[String], is_partial: bool) -> Vec<Argument> {
     let mut all = Vec::new();
@@ -94,22 +94,8 @@ pub(super) fn check_find(walk: &mut ShellWalker<'_>, argv: &[Argument]) -> Known
                     .collect();
                 let paths = matched_paths(&starts, &names, is_partial);
                 for path in paths.into_iter().take(8) {
-                    actions.push(
-                        command
-                            .iter()
-                            .map(|arg| match arg.text.contains("{}") {
-                                true if arg.text == "{}" => {
-                                    Argument { origin: TextOrigin::Computed, ..path.clone() }
-                                }
-                                true => Argument {
-                                    text: arg.text.replace("{}", &path.text),
-                                    glob: path.glob,
-                                    ..arg.clone()
-                                },
-                                false => arg.clone(),
-                            })
-                            .collect(),
-                    );
+                    let path = Argument { origin: TextOrigin::Computed, ..path };
+                    actions.push(fill_in(&command, "{}", &path));
                 }
             }
             "-fprint" | "-fls" | "-fprintf" | "-fprint0" => {
@@ -158,20 +144,12 @@ pub(super) fn check_find(walk: &mut ShellWalker<'_>, argv: &[Argument]) -> Known
 
 fn partial_delete_hit(spares_git: bool) -> Hit {
     match spares_git {
-        true => Hit::warn(
-            Family::Files,
-            "it deletes recursively inside of the project",
-            "delete only what can be built again, or commit first",
-        ),
-        false => Hit::deny(
-            Family::Files,
-            "the search goes into .git, too, and deletes what git needs there",
-            "leave that out by `-not -path './.git/*'`",
-        ),
+        true => finding("recursive_delete"),
+        false => finding("search_deletes_git"),
     }
 }
 
-pub(super) fn report_deletes(walk: &mut ShellWalker<'_>, argv: &[Argument], paths: &[Argument]) {
+fn report_deletes(walk: &mut ShellWalker<'_>, argv: &[Argument], paths: &[Argument]) {
     let hits: Vec<Hit> = {
         let command_context = walk.command_context(None);
         paths.iter().filter_map(|path| command_context.check_delete(path)).collect()
@@ -204,11 +182,8 @@ pub(super) fn check_fd(walk: &mut ShellWalker<'_>, argv: &[Argument]) -> KnownOu
     let paths = matched_paths(&starts, &names, search.len() < args.len());
     if let Some(command) = command.get(1..).filter(|command| !command.is_empty()) {
         for path in paths.iter().take(8) {
-            let mut words: Vec<Argument> = command
-                .iter()
-                .filter(|arg| arg.text != ";")
-                .map(|arg| Argument { text: arg.text.replace("{}", &path.text), ..arg.clone() })
-                .collect();
+            let mut words = fill_in(command, "{}", path);
+            words.retain(|arg| arg.text != ";");
             if !command.iter().any(|arg| arg.text.contains("{}")) {
                 words.push(path.clone());
             }

@@ -6,13 +6,12 @@ use std::rc::Rc;
 use super::rules::{flag_values, valued_options};
 use super::value::{Argument, KnownOutput, TextOrigin};
 use super::walk::ShellWalker;
-use super::wrappers::skip_options;
+use super::wrappers::{skip_options, split_options};
 
 impl ShellWalker<'_> {
     /// The directory after `-C DIRECTORY`, each relative to the one before.
     pub(super) fn working_directory(&self, args: &[Argument]) -> Option<PathBuf> {
-        let command = skip_options(args, valued_options("git"));
-        let options = args.get(..args.len() - command.len()).unwrap_or_default();
+        let (options, _) = split_options(args, valued_options("git"));
         let mut cwd = self.state.cwd.clone();
         for (at, option) in options.iter().enumerate() {
             let text = option.text.as_str();
@@ -28,7 +27,6 @@ impl ShellWalker<'_> {
 
     pub(super) fn check_git(&mut self, argv: &[Argument], stdin: Option<&KnownOutput>) {
         let args = argv.get(1..).unwrap_or_default();
-        let outer: Option<PathBuf> = self.state.cwd.clone();
         let rest = skip_options(args, valued_options("git"));
         let words: Vec<&str> = rest.iter().map(|arg| arg.text.as_str()).collect();
         match words.as_slice() {
@@ -37,8 +35,7 @@ impl ShellWalker<'_> {
             }
             ["submodule", "foreach", ..] => {
                 let command = skip_options(rest.get(2..).unwrap_or_default(), &[]);
-                self.state.cwd = None;
-                self.run_joined_words(argv, command);
+                self.run_elsewhere(argv, command);
             }
             ["grep", ..] => self.run_flag_values(argv, rest, &["-O"]),
             ["rebase" | "difftool", ..] => {
@@ -46,7 +43,6 @@ impl ShellWalker<'_> {
             }
             _ => {}
         }
-        self.state.cwd = outer;
         self.check_git_aliases(argv, rest);
     }
 

@@ -23,7 +23,6 @@ mod known_output;
 mod links;
 mod message;
 mod nested_commands;
-mod powershell;
 mod redirects;
 mod rules;
 mod run;

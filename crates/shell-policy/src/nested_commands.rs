@@ -1,6 +1,5 @@
-//! Commands in flags, variables and makefiles.
+//! Commands in flags and variables.
 
-use super::awk::call_argument;
 use super::data::DATA;
 use super::rules::{self, flag_values};
 use super::shell::parse;
@@ -67,21 +66,14 @@ impl ShellWalker<'_> {
         }
     }
 
-    /// Judges a makefile that the same command line wrote.
-    pub(super) fn check_makefile(&mut self, argv: &[Argument], stdin: Option<&KnownOutput>) {
+    /// Judges scripts in make's variables. A makefile that the command line itself writes counts as
+    /// unknown text.
+    pub(super) fn check_make(&mut self, argv: &[Argument], stdin: Option<&KnownOutput>) {
         let args = argv.get(1..).unwrap_or_default();
-        for text in flag_values(args, &["--eval", "-E"]) {
-            self.check_recipes(argv, &KnownOutput::new(text.text, text.origin));
-        }
         for arg in args {
-            let Some((name, value)) = arg.text.split_once('=') else { continue };
-            let name = name.trim_end_matches([':', '?', '+']);
-            let is_shell = value.contains([';', '|', '&', '`']) || value.contains("$(");
-            if (is_shell || DATA.make_tool_variables.contains(&name)) && !name.starts_with('-') {
-                let script = recipe_as_shell(value);
-                if parse(&script).error.is_none() {
-                    self.run_separately(argv, &script, arg.origin);
-                }
+            let value = arg.text.split_once('=').map_or("", |(_, value)| value);
+            if value.contains([';', '|', '&', '`']) && parse(value).error.is_none() {
+                self.run_separately(argv, value, arg.origin);
             }
         }
         let mut files = flag_values(args, &["-f", "--file", "--makefile"]);
@@ -91,58 +83,8 @@ impl ShellWalker<'_> {
         for file in files {
             let read = self.script_content(&file, stdin);
             if let Some(text) = read.filter(|text| *text != KnownOutput::file()) {
-                self.check_recipes(argv, &text);
+                self.run_separately(argv, &UNKNOWN.to_string(), text.origin);
             }
         }
     }
-
-    fn check_recipes(&mut self, argv: &[Argument], makefile: &KnownOutput) {
-        let unknown = makefile.text.contains(UNKNOWN);
-        if unknown || makefile.origin > TextOrigin::Computed {
-            self.run_separately(argv, &UNKNOWN.to_string(), makefile.origin);
-        }
-        let text = makefile.text.replace("\\\n", " ");
-        for line in text.lines() {
-            let recipe = line.strip_prefix('\t').or_else(|| {
-                let (rule, recipe) = line.split_once(';')?;
-                rule.contains(':').then_some(recipe)
-            });
-            let computed = line.split("$(shell ").skip(1).map(call_argument);
-            for command in recipe.into_iter().chain(computed) {
-                let command = recipe_as_shell(command.trim_start_matches(['@', '-', '+', ' ']));
-                // Make's expansion may turn it into valid shell.
-                let readable = parse(&command).error.is_none();
-                let command = if readable { command } else { UNKNOWN.to_string() };
-                self.run_separately(argv, &command, makefile.origin);
-            }
-        }
-    }
-}
-
-/// Replaces make's variables, which are unknown, and `$$`.
-fn recipe_as_shell(recipe: &str) -> String {
-    let mut out = String::new();
-    let mut rest = recipe;
-    while let Some(at) = rest.find('$') {
-        out.push_str(rest.get(..at).unwrap_or_default());
-        let tail = rest.get(at + 1..).unwrap_or_default();
-        rest = match tail.chars().next() {
-            Some('$') => {
-                out.push('$');
-                tail.get(1..).unwrap_or_default()
-            }
-            Some(open @ ('(' | '{')) => {
-                out.push(UNKNOWN);
-                let close = if open == '(' { ')' } else { '}' };
-                let end = tail.find(close).map_or(tail.len(), |end| end + 1);
-                tail.get(end..).unwrap_or_default()
-            }
-            Some(c) => {
-                out.push(UNKNOWN);
-                tail.get(c.len_utf8()..).unwrap_or_default()
-            }
-            None => "",
-        };
-    }
-    out + rest
 }

@@ -1,7 +1,6 @@
 //! Judges one command: its program, the shell's builtins, the rules.
 
-use super::Family;
-use super::rules::{self, CommandInvocation, Hit};
+use super::rules::{self, CommandInvocation, Hit, finding};
 use super::shell::{Octal, decode};
 use super::state::Value;
 use super::value::{
@@ -189,14 +188,7 @@ impl ShellWalker<'_> {
         if !system || found.is_none() {
             return None;
         }
-        self.report(
-            &[Argument::known(path)],
-            Hit::deny(
-                Family::Obfuscation,
-                "the program is named by a pattern, so that it cannot be told which one runs",
-                "name the program",
-            ),
-        );
+        self.report(&[Argument::known(path)], finding("program_by_pattern"));
         found
     }
 
@@ -207,14 +199,10 @@ impl ShellWalker<'_> {
         text: &str,
         origin: TextOrigin,
     ) -> KnownOutput {
-        self.deny_untrusted(argv, origin, "write the command itself");
+        self.deny_untrusted(argv, origin, "decoded_text_run");
         if text.trim_matches(|c: char| c == UNKNOWN || c.is_whitespace()).is_empty() {
             if text.contains(UNKNOWN) && origin <= TextOrigin::Computed {
-                let hit = Hit::warn(
-                    Family::Obfuscation,
-                    "it runs a text that is not known before",
-                    "write the command itself, or put it into a script in the project",
-                );
+                let hit = finding("unknown_text_run");
                 self.report(argv, hit);
             }
             return KnownOutput::unknown();
@@ -236,18 +224,11 @@ impl ShellWalker<'_> {
         &mut self,
         argv: &[Argument],
         origin: TextOrigin,
-        suggestion: &'static str,
+        decoded: &'static str,
     ) {
         match origin {
-            TextOrigin::Network => self.deny(
-                argv,
-                Family::Publishing,
-                "it runs what was just downloaded",
-                "download to a file in the project, read it, then run that",
-            ),
-            TextOrigin::Decoded => {
-                self.deny(argv, Family::Obfuscation, "it runs what was just decoded", suggestion);
-            }
+            TextOrigin::Network => self.report(argv, finding("download_run")),
+            TextOrigin::Decoded => self.report(argv, finding(decoded)),
             TextOrigin::Literal | TextOrigin::Computed => {}
         }
     }
@@ -462,16 +443,10 @@ fn is_created_temp_dir(text: &str) -> bool {
 
 fn unknown_program(origin: TextOrigin) -> Hit {
     match origin {
-        TextOrigin::Literal => Hit::warn(
-            Family::Obfuscation,
-            "the program is in a variable that is not known",
-            "name the program",
-        ),
-        TextOrigin::Computed | TextOrigin::Decoded | TextOrigin::Network => Hit::deny(
-            Family::Obfuscation,
-            "what another command prints is run as a command",
-            "name the program",
-        ),
+        TextOrigin::Literal => finding("unknown_program"),
+        TextOrigin::Computed | TextOrigin::Decoded | TextOrigin::Network => {
+            finding("output_run_as_program")
+        }
     }
 }
 

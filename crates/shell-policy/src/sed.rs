@@ -1,7 +1,6 @@
 //! sed scripts. GNU sed runs commands by `e` and writes files by `w`.
 
-use super::Family;
-use super::rules::flag_values;
+use super::rules::{finding, flag_values};
 use super::shell::find_unescaped;
 use super::value::Argument;
 use super::walk::ShellWalker;
@@ -28,12 +27,7 @@ pub(super) fn check_sed(walk: &mut ShellWalker<'_>, argv: &[Argument], files: Ve
                 SedEffect::RunsCommand(command) => {
                     walk.run_separately(argv, &command, script.origin);
                 }
-                SedEffect::EvaluatesOutput => walk.deny(
-                    argv,
-                    Family::Obfuscation,
-                    "e makes sed run what it puts together",
-                    "let sed print, look at it, and run that",
-                ),
+                SedEffect::EvaluatesOutput => walk.report(argv, finding("sed_evaluates")),
                 SedEffect::WritesFile(file) => walk.report_write(argv, &Argument::known(file)),
             }
         }

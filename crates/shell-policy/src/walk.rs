@@ -9,7 +9,7 @@ use std::rc::Rc;
 use super::bombs::{is_fork_bomb, is_infinite_loop, prints_endlessly};
 use super::container::Container;
 use super::message::{excerpt, subject};
-use super::rules::{CommandContext, Hit};
+use super::rules::{CommandContext, Hit, finding};
 use super::shell::{
     CompoundCommand, Connector, ListItem, Program, RedirectOp, ShellCommand, Simple, parse,
 };
@@ -55,14 +55,7 @@ pub(super) fn judge(context: &Context<'_>, command: &str) -> Verdict {
 pub(super) fn judge_unparsable(context: &Context<'_>, command: &str) -> Verdict {
     let mut walk = ShellWalker::new(context);
     walk.run_program(&Rc::new(parse(command)), None);
-    walk.record_finding(
-        excerpt(command),
-        Hit::warn(
-            Family::Obfuscation,
-            "the command cannot be read as shell, so it is only checked in part",
-            "write it more plainly if a shell runs it",
-        ),
-    );
+    walk.record_finding(excerpt(command), finding("partly_read"));
     walk.verdict
 }
 
@@ -134,16 +127,6 @@ impl ShellWalker<'_> {
         self.report_all(argv, hit.into_iter().collect());
     }
 
-    pub(super) fn deny(
-        &mut self,
-        argv: &[Argument],
-        family: Family,
-        reason: &'static str,
-        suggestion: &'static str,
-    ) {
-        self.report(argv, Hit::deny(family, reason, suggestion));
-    }
-
     fn is_for_tests(&self) -> bool {
         ["RAILS_ENV", "RACK_ENV", "MIX_ENV", "APP_ENV", "NODE_ENV"].iter().any(|name| {
             let names = ["test", "testing"];
@@ -180,27 +163,14 @@ impl ShellWalker<'_> {
 
     pub(super) fn report_too_complex(&mut self) {
         self.steps_left = 0;
-        self.record_finding(
-            "the command".to_owned(),
-            Hit::deny(
-                Family::Obfuscation,
-                "it is too complicated to be followed",
-                "split it into simpler commands, or put it into a script in the project",
-            ),
-        );
+        self.record_finding("the command".to_owned(), finding("too_complex"));
     }
 
     pub(super) fn script(&mut self, text: &str) -> KnownOutput {
         let program = Rc::new(parse(text));
         if let Some(error) = program.error {
-            self.record_finding(
-                excerpt(text),
-                Hit::deny(
-                    Family::Obfuscation,
-                    format!("it cannot be read as shell: {error}"),
-                    "write it more plainly, or put it into a script in the project",
-                ),
-            );
+            let reason = format!("it cannot be read as shell: {error}").into();
+            self.record_finding(excerpt(text), Hit { reason, ..finding("unreadable") });
         }
         self.nested(|walk| walk.run_program(&program, None))
     }
@@ -344,14 +314,7 @@ impl ShellWalker<'_> {
             }
             ShellCommand::Function { name, body } => {
                 if is_fork_bomb(name, body, false) {
-                    self.record_finding(
-                        format!("{name}()"),
-                        Hit::deny(
-                            Family::Resources,
-                            "the function starts itself again and again: a fork bomb",
-                            "leave it",
-                        ),
-                    );
+                    self.record_finding(format!("{name}()"), finding("fork_bomb"));
                 }
                 let body =
                     FunctionBody { body: Rc::clone(body), program: Rc::clone(&self.program) };
@@ -387,14 +350,7 @@ impl ShellWalker<'_> {
             }
             CompoundCommand::While { condition, body } => {
                 if is_infinite_loop(condition) && body.iter().any(|item| item.background) {
-                    self.record_finding(
-                        "while true".to_owned(),
-                        Hit::deny(
-                            Family::Resources,
-                            "a loop without end starts processes without waiting for them",
-                            "give the loop an end, or wait for each process",
-                        ),
-                    );
+                    self.record_finding("while true".to_owned(), finding("endless_processes"));
                 }
                 let mut output = KnownOutput::default();
                 for _ in 0..2 {
@@ -525,10 +481,10 @@ impl ShellWalker<'_> {
             matches!(arg.text.as_str(), "export" | "declare" | "local" | "readonly" | "typeset")
         });
         if !self.is_captured && self.prints_secret(simple, &argv) {
-            self.report(&argv, super::rules::printed_secret_hit());
+            self.report(&argv, finding("secret_printed"));
         }
         if self.leaks_secret_by_dns(simple, &argv) {
-            self.report(&argv, super::rules::dns_leak_hit());
+            self.report(&argv, finding("secret_in_host_name"));
         }
         let output = self.run_in_shell(&argv, input);
         for redirect in &simple.redirects {
@@ -536,12 +492,7 @@ impl ShellWalker<'_> {
                 let target = self.expand_to_text(&redirect.target);
                 self.record_write(&target, &output, redirect.op == RedirectOp::Append);
                 if prints_endlessly(&argv) && !target.text.starts_with("/dev/") {
-                    self.deny(
-                        &argv,
-                        Family::Resources,
-                        "it writes without end until the disk is full",
-                        "let `head -c` end it",
-                    );
+                    self.report(&argv, finding("endless_output"));
                 }
             }
         }

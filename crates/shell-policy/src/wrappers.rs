@@ -2,11 +2,10 @@
 
 use serde::Deserialize;
 
-use super::Family;
 use super::code;
 use super::data::{DATA, names_program, words};
 use super::find;
-use super::rules::{Hit, flag_values, valued_options};
+use super::rules::{finding, flag_values, valued_options};
 use super::run::{program_name, shell_quote};
 use super::value::{Argument, KnownOutput, TextOrigin, is_known};
 use super::walk::ShellWalker;
@@ -41,6 +40,10 @@ impl WrapperProgram {
 const SHELLS: &[&str] =
     &["bash", "sh", "dash", "zsh", "ksh", "ash", "mksh", "rbash", "fish", "tcsh", "csh"];
 
+/// Subcommands of tmux that run or type a command.
+const TMUX_COMMANDS: &str = "new-session, new, new-window, neww, split-window, splitw, send-keys, send, \
+    run-shell, run, respawn-pane, respawn-window, display-popup, popup";
+
 pub(super) fn is_shell(name: &str) -> bool {
     SHELLS.contains(&name)
 }
@@ -58,9 +61,6 @@ impl ShellWalker<'_> {
         if is_shell(name) {
             return Some(self.check_shell(argv, stdin));
         }
-        if ["pwsh", "powershell"].contains(&name) {
-            return Some(self.check_powershell(argv, stdin));
-        }
         if name == "command" && args.first().is_some_and(|a| a.text == "-v" || a.text == "-V") {
             let found = args.get(1).map(|arg| arg.text.clone()).unwrap_or_default();
             return Some(KnownOutput::known(found));
@@ -69,7 +69,7 @@ impl ShellWalker<'_> {
         if let Some((wrapper, args)) = wrappers.find_map(|it| Some((it, it.inner_args(args)?))) {
             let valued: Vec<&str> = words(wrapper.option_values).collect();
             let flags: Vec<&str> = words(wrapper.script_flags).collect();
-            let options = options_of(args, &[&flags[..], &valued].concat());
+            let (options, _) = split_options(args, &[&flags[..], &valued].concat());
             if let Some(script) = value_of(options, &flags) {
                 return Some(self.run_separately(argv, &script.text, script.origin));
             }
@@ -133,31 +133,24 @@ impl ShellWalker<'_> {
                     ["shell", "command", "raw"].contains(&name)
                 });
                 if let Some(script) = value_of(args, &["-a", "--args"]).filter(|_| runs) {
-                    // The directory is unknown, as with ssh.
-                    self.with_copied_state(|walk| {
-                        walk.state.cwd = None;
-                        walk.run_text(argv, &script.text, script.origin)
-                    });
+                    self.run_elsewhere(argv, &[script]);
                 }
                 Some(KnownOutput::unknown())
             }
-            "just" | "xterm" | "konsole" | "alacritty" | "kitty" | "gnome-terminal" => {
-                let flags = ["-c", "--command", "-e", "-x", "--"];
+            "just" | "xterm" | "konsole" | "alacritty" | "kitty" | "gnome-terminal" | "pwsh"
+            | "powershell" => {
+                let flags = ["-c", "--command", "-e", "-x", "--", "-Command", "-command"];
                 let at = args.iter().position(|arg| flags.contains(&arg.text.as_str()))?;
                 Some(self.run_joined_words(argv, args.get(at + 1..).unwrap_or_default()))
             }
             "make" | "gmake" | "bmake" => {
-                self.check_makefile(argv, stdin);
+                self.check_make(argv, stdin);
                 None
             }
             "ssh" => {
                 let rest = skip_options(args, valued_options("ssh"));
                 if let Some(command) = rest.get(1..).filter(|command| !command.is_empty()) {
-                    // Another machine: the directory is unknown.
-                    self.with_copied_state(|walk| {
-                        walk.state.cwd = None;
-                        walk.run_joined_words(argv, command)
-                    });
+                    self.run_elsewhere(argv, command);
                 }
                 Some(KnownOutput::unknown_from(TextOrigin::Network))
             }
@@ -187,6 +180,14 @@ impl ShellWalker<'_> {
     ) -> KnownOutput {
         let line = KnownOutput::joined(words);
         self.run_separately(argv, &line.text, line.origin)
+    }
+
+    /// Runs a script on another machine, or in another directory that is unknown.
+    pub(super) fn run_elsewhere(&mut self, argv: &[Argument], words: &[Argument]) {
+        self.with_copied_state(|walk| {
+            walk.state.cwd = None;
+            walk.run_joined_words(argv, words)
+        });
     }
 
     /// `bash -c …`, `bash FILE`, `… | bash`.
@@ -316,12 +317,7 @@ impl ShellWalker<'_> {
             && clears
             && agents.contains(&program_name(&program.text).as_str())
         {
-            self.deny(
-                args,
-                Family::Environment,
-                "an agent that does not know of the loop is not guarded",
-                "do the work yourself",
-            );
+            self.report(args, finding("unguarded_agent"));
         }
         let output = match rest.is_empty() {
             true => KnownOutput::unknown(),
@@ -346,41 +342,16 @@ impl ShellWalker<'_> {
             self.run(rest, None);
         }
         let Some((subcommand, rest)) = rest.split_first() else { return };
-        let runs = matches!(
-            subcommand.text.as_str(),
-            "new-session"
-                | "new"
-                | "new-window"
-                | "neww"
-                | "split-window"
-                | "splitw"
-                | "send-keys"
-                | "send"
-                | "run-shell"
-                | "run"
-                | "respawn-pane"
-                | "respawn-window"
-                | "display-popup"
-                | "popup"
-        );
-        if runs {
-            let mut words = skip_options(rest, &valued).to_vec();
-            while words
-                .pop_if(|arg| ["Enter", "C-m", "KPEnter"].contains(&arg.text.as_str()))
-                .is_some()
-            {}
-            self.run_joined_words(argv, &words);
+        if words(TMUX_COMMANDS).any(|name| name == subcommand.text) {
+            let mut keys = skip_options(rest, &valued).to_vec();
+            let is_enter = |key: &mut Argument| ["Enter", "C-m", "KPEnter"].contains(&&*key.text);
+            while keys.pop_if(is_enter).is_some() {}
+            self.run_joined_words(argv, &keys);
         }
         // `screen -X stuff "command\n"`
         if let Some(at) = args.iter().position(|arg| arg.text == "stuff") {
             self.run_joined_words(argv, args.get(at + 1..).unwrap_or_default());
         }
-    }
-
-    pub(super) fn report_unknown_code(&mut self, argv: &[Argument], language: &str) {
-        let reason = format!("{language} code in a command line is hardly looked into");
-        let suggestion = "put the code into a file of the project and run that";
-        self.report(argv, Hit::warn(Family::Obfuscation, reason, suggestion));
     }
 }
 
@@ -417,9 +388,13 @@ pub(super) fn skip_options<'a>(args: &'a [Argument], valued: &[&str]) -> &'a [Ar
     rest
 }
 
-fn options_of<'a>(args: &'a [Argument], valued: &[&str]) -> &'a [Argument] {
-    let command = skip_options(args, valued);
-    args.get(..args.len() - command.len()).unwrap_or_default()
+/// The options before the first operand, and the rest.
+pub(super) fn split_options<'a>(
+    args: &'a [Argument],
+    valued: &[&str],
+) -> (&'a [Argument], &'a [Argument]) {
+    let rest = skip_options(args, valued);
+    args.split_at(args.len() - rest.len())
 }
 
 pub(super) fn value_of(args: &[Argument], flags: &[&str]) -> Option<Argument> {

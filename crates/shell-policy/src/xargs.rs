@@ -34,18 +34,7 @@ impl ShellWalker<'_> {
                     _ => vec![Argument::known(UNKNOWN)],
                 };
                 for item in all {
-                    let command: Vec<Argument> = command
-                        .iter()
-                        .map(|arg| Argument {
-                            text: arg.text.replace(&replace, &item.text),
-                            origin: match arg.text.contains(&replace) {
-                                true => arg.origin.max(item.origin),
-                                false => arg.origin,
-                            },
-                            ..arg.clone()
-                        })
-                        .collect();
-                    self.run(&command, None);
+                    self.run(&fill_in(&command, &replace, &item), None);
                 }
             }
             None => {
@@ -82,6 +71,20 @@ impl ShellWalker<'_> {
         }
         KnownOutput::unknown()
     }
+}
+
+/// A command with `item` in place of a placeholder.
+pub(super) fn fill_in(command: &[Argument], placeholder: &str, item: &Argument) -> Vec<Argument> {
+    let fill_in = |arg: &Argument| match arg.text.contains(placeholder) {
+        true => Argument {
+            text: arg.text.replace(placeholder, &item.text),
+            glob: arg.glob || item.glob,
+            origin: arg.origin.max(item.origin),
+            process: arg.process.clone(),
+        },
+        false => arg.clone(),
+    };
+    command.iter().map(fill_in).collect()
 }
 
 /// Splits at newlines or NULs, or at blanks, respecting quotes.

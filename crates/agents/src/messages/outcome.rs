@@ -97,27 +97,24 @@ impl<'a> ResultLine<'a> {
 
 /// Classifies the program's own final message. Never use it for text of a model or tool.
 pub(crate) fn failure_by_message(text: &str) -> Option<Failure> {
-    const PHRASES: [(&str, FailureKind); 15] = [
-        ("You've hit your", FailureKind::RateLimit),
-        ("usage limit reached", FailureKind::RateLimit),
-        ("Request rejected (429)", FailureKind::RateLimit),
-        ("API Error: 429", FailureKind::RateLimit),
-        ("Credit balance is too low", FailureKind::RateLimit),
-        ("Prompt is too long", FailureKind::Context),
-        ("API Error: 529", FailureKind::Overloaded),
-        ("overloaded_error", FailureKind::Overloaded),
-        ("Invalid API key", FailureKind::Credentials),
-        ("Please run /login", FailureKind::Credentials),
-        ("No auth type is selected", FailureKind::Credentials),
-        ("OAuth token has expired", FailureKind::Credentials),
-        ("Failed to authenticate", FailureKind::Credentials),
-        ("API Error: 401", FailureKind::Credentials),
-        ("API Error: 403", FailureKind::Credentials),
+    const PHRASES: &[(FailureKind, &str)] = &[
+        (
+            FailureKind::RateLimit,
+            "You've hit your|usage limit reached|Request rejected (429)|API Error: 429|\
+             Credit balance is too low",
+        ),
+        (FailureKind::Context, "Prompt is too long"),
+        (FailureKind::Overloaded, "API Error: 529|overloaded_error"),
+        (
+            FailureKind::Credentials,
+            "Invalid API key|Please run /login|No auth type is selected|\
+             OAuth token has expired|Failed to authenticate|API Error: 401|API Error: 403",
+        ),
     ];
     let text = first_line(text)?;
-    let (_, kind) = PHRASES.iter().find(|(phrase, _)| text.contains(phrase))?;
-    let resets_at = (*kind == FailureKind::RateLimit)
+    let kind = api::kind_by_phrase(PHRASES, text)?;
+    let resets_at = (kind == FailureKind::RateLimit)
         .then(|| reset::claude_reset(text, &Zoned::now()))
         .flatten();
-    Some(Failure { kind: *kind, message: text.to_owned(), resets_at })
+    Some(Failure { kind, message: text.to_owned(), resets_at })
 }

@@ -219,7 +219,7 @@ fn screen_redraws_only_accepted_output() {
 fn screen_file_output_is_complete_beside_stuck_terminal() {
     let (mut screen, _reader) = stuck(false, None, 10);
     let file = Sink::default();
-    screen.outputs.out = file.output();
+    screen.outputs.streams[0] = file.output();
     screen.outputs.queued = [false, true];
     for _ in 0..3 {
         screen.buffer_for(OutputTarget::Err).extend(b"warning: much\n");

@@ -1,15 +1,13 @@
 use jiff::tz::TimeZone;
 
 use super::CommitSummary;
+use crate::time_text::format_local;
 use crate::width;
 
 pub(super) const MAX_FAILURES: usize = 5;
 
 pub(super) fn format_time(ms: i64, zone: &TimeZone) -> String {
-    jiff::Timestamp::from_millisecond(ms).map_or_else(
-        |_| "-".to_owned(),
-        |time| zone.to_datetime(time).strftime("%Y-%m-%d %H:%M:%S").to_string(),
-    )
+    format_local(ms, zone, "%Y-%m-%d %H:%M:%S")
 }
 
 pub(super) fn commit_line(commit: &CommitSummary) -> String {
@@ -23,7 +21,5 @@ pub(super) fn short_commit_id(id: &str) -> &str {
 
 /// Returns the text on one line, without control sequences.
 pub(super) fn sanitize(text: &str) -> String {
-    let mut out = Vec::new();
-    width::push_one_line(text, 300, "…", &mut out);
-    String::from_utf8(out).unwrap_or_default()
+    width::one_line(text, 300, "…")
 }

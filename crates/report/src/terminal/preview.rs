@@ -71,9 +71,8 @@ impl TerminalReporter {
     }
 
     pub(super) fn note(&mut self, at: Stamp, label: &str, words: &str, max: usize) {
-        let mut line = label.as_bytes().to_vec();
-        width::push_one_line(words, max, self.marks.more, &mut line);
-        self.preview_line(at, "", true, &String::from_utf8_lossy(&line));
+        let words = width::one_line(words, max, self.marks.more);
+        self.preview_line(at, "", true, &format!("{label}{words}"));
     }
 
     pub(super) fn preview_line(&mut self, at: Stamp, indent: &str, first: bool, line: &str) {

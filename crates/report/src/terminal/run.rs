@@ -7,6 +7,7 @@ use super::words::{
 use super::{MAX_DETAIL, MAX_PROMPT, Paragraph, TerminalReporter};
 use crate::run_table::continued_after_text;
 use crate::style::TextRole;
+use crate::time_text::local_time;
 use crate::warning_text::warning_text;
 use ralph_events::event::{Class, Event, Leftover, Outcome, Purpose, Stamp, WaitReason};
 use ralph_events::run_state::RunState;
@@ -355,11 +356,8 @@ impl TerminalReporter {
 
     /// Local time, with the date if it is another day.
     fn format_time(&self, at: Stamp, ms: i64) -> String {
-        let local = |ms| {
-            let time = jiff::Timestamp::from_millisecond(ms).ok()?;
-            Some((self.zone)().to_datetime(time))
-        };
-        match (local(at.time_ms), local(ms)) {
+        let zone = (self.zone)();
+        match (local_time(at.time_ms, &zone), local_time(ms, &zone)) {
             (Some(now), Some(then)) if now.date() == then.date() => {
                 then.strftime("%H:%M:%S").to_string()
             }

@@ -1,13 +1,10 @@
 //! Dropping and emptying databases, by SQL and by tools.
 
-use super::{CommandInvocation, Hit, Hits, rules_of};
+use super::{CommandInvocation, Hit, Hits, finding, rules_of};
 use crate::Family::Databases;
 use crate::Tier;
 use crate::data::DATA;
 use crate::value::Argument;
-
-const USE_TEST_DATABASE: &str =
-    "work on a copy or on a test database, and leave dropping to a person";
 
 /// Runners of project programs: `yarn prisma`, `npm run typeorm -- schema:drop`.
 const RUNNERS: &[&str] = &["npm", "pnpm", "yarn", "bun", "sail"];
@@ -36,7 +33,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
         let mut empties = first_words
             .filter(|word| ["flushall", "flushdb"].iter().any(|it| word.eq_ignore_ascii_case(it)));
         if empties.next().is_some() {
-            hits.deny(Databases, "it empties the store", USE_TEST_DATABASE);
+            hits.add("store_emptied");
         }
     }
     if command.is(&["mongosh", "mongo"]) {
@@ -46,7 +43,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
                 .any(|call| text.replace(' ', "").contains(call))
         };
         if statements_text(command, &["--eval"]).iter().any(|arg| destroys(&arg.text)) {
-            hits.deny(Databases, "it drops or empties a collection", USE_TEST_DATABASE);
+            hits.add("collection_dropped");
         }
         return;
     }
@@ -54,8 +51,8 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
         return;
     };
     for text in statements_text(command, flags) {
-        if let Some((tier, reason)) = data_loss(&text.text) {
-            hits.push(Hit::new(tier, Databases, reason, USE_TEST_DATABASE));
+        if let Some((tier, loss)) = data_loss(&text.text) {
+            hits.push(Hit { tier, ..finding(loss) });
         }
     }
 }
@@ -105,25 +102,23 @@ fn data_loss(sql: &str) -> Option<(Tier, &'static str)> {
             }
             _ => Tier::Deny,
         };
-        let reason = match words.as_slice() {
+        let loss = match words.as_slice() {
             ["DROP", object, ..]
                 if ["TABLE", "DATABASE", "SCHEMA", "USER", "ROLE", "KEYSPACE", "OWNED"]
                     .contains(object) =>
             {
-                Some("it drops a table or a database")
+                Some("table_dropped")
             }
             ["ALTER", "TABLE", .., "DROP", "COLUMN" | "PARTITION", _]
-            | ["ALTER", "TABLE", .., "DROP", _] => Some("it drops a part of a table"),
-            ["TRUNCATE", ..] => Some("it empties a table"),
-            ["DELETE", "FROM", rest @ ..] if !rest.contains(&"WHERE") => {
-                Some("it deletes every row of a table")
-            }
+            | ["ALTER", "TABLE", .., "DROP", _] => Some("table_part_dropped"),
+            ["TRUNCATE", ..] => Some("table_emptied"),
+            ["DELETE", "FROM", rest @ ..] if !rest.contains(&"WHERE") => Some("rows_deleted"),
             ["UPDATE", rest @ ..] if rest.contains(&"SET") && !rest.contains(&"WHERE") => {
-                Some("it changes every row of a table")
+                Some("rows_changed")
             }
             _ => None,
         };
-        reason.map(|reason| (tier, reason))
+        loss.map(|loss| (tier, loss))
     });
     losses.max_by_key(|(tier, _)| *tier)
 }

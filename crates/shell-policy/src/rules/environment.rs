@@ -1,17 +1,41 @@
 //! Environment hijack: variables that change what programs load and run.
 
-use super::{CommandContext, Hit};
-use crate::Family::{Environment, Publishing};
-use crate::Tier;
-use crate::data::DATA;
+use serde::Deserialize;
+
+use super::{CommandContext, Hit, finding};
+use crate::data::{DATA, words};
 use crate::run::program_name;
 use crate::value::{Argument, glob_match, is_known};
-
-const LOADS_SOMETHING: &str = "the variable makes other programs load or run something";
-const RUN_UNCHANGED: &str = "run the program as it is, or name what it needs in its own options";
+use crate::{Family, Tier};
 
 /// World-writable directories.
 const SHARED_DIRS: &[&str] = &["/tmp", "/var/tmp", "/private/tmp", "/dev/shm"];
+
+/// A rule for variables. `*` and `?` are wildcards in all lists.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct VariableRule {
+    names: &'static str,
+    /// One must match; by default, any value does.
+    #[serde(default)]
+    values: &'static str,
+    /// None may match.
+    #[serde(default)]
+    unless: &'static str,
+    tier: Tier,
+    family: Family,
+    reason: &'static str,
+    suggestion: &'static str,
+}
+
+impl VariableRule {
+    fn matches(&self, name: &str, value: &str) -> bool {
+        let matches = |list, text| words(list).any(|pattern| glob_match(pattern, text));
+        matches(self.names, name)
+            && (self.values.is_empty() || matches(self.values, value))
+            && !matches(self.unless, value)
+    }
+}
 
 pub(crate) fn check_assignment(
     command_context: &CommandContext<'_>,
@@ -19,23 +43,19 @@ pub(crate) fn check_assignment(
     value: Option<&Argument>,
 ) -> Option<Hit> {
     let value = value.map(|arg| arg.text.as_str()).unwrap_or_default();
-    let is_shared = |entry: &str| SHARED_DIRS.contains(&entry.trim_end_matches('/'));
-    let is_hijack = DATA.hijack_variables.iter().any(|known| glob_match(known, name));
-    let (tier, reason) = match name {
-        // An empty value turns the mechanism off.
-        _ if is_hijack && value.is_empty() => return None,
-        _ if is_hijack => (Tier::Deny, LOADS_SOMETHING),
-        "PATH"
-            if value
-                .split(':')
-                .any(|entry| entry.trim_end_matches('/') == "." || is_shared(entry)) =>
-        {
-            (Tier::Deny, "programs are looked up where anybody may put one")
+    if let Some(rule) = DATA.variables.iter().find(|rule| rule.matches(name, value)) {
+        return Some(Hit::new(rule.tier, rule.family, rule.reason, rule.suggestion));
+    }
+    let entry_is =
+        |bad: fn(&str) -> bool| value.split(':').any(|entry| bad(entry.trim_end_matches('/')));
+    Some(finding(match name {
+        "PATH" if entry_is(|entry| entry == "." || SHARED_DIRS.contains(&entry)) => {
+            "shared_programs"
         }
         "LD_LIBRARY_PATH" | "DYLD_LIBRARY_PATH" | "DYLD_FALLBACK_LIBRARY_PATH"
-            if value.split(':').any(is_shared) =>
+            if entry_is(|entry| SHARED_DIRS.contains(&entry)) =>
         {
-            (Tier::Deny, "libraries are looked up where anybody may put one")
+            "shared_libraries"
         }
         // The program sees everything that is sent.
         "GIT_SSH" | "GIT_SSH_COMMAND" => {
@@ -43,65 +63,19 @@ pub(crate) fn check_assignment(
             if ["ssh", "plink"].contains(&program.as_str()) {
                 return None;
             }
-            (Tier::Deny, LOADS_SOMETHING)
+            "variable_runs_program"
         }
-        "GIT_CONFIG_PARAMETERS" => (Tier::Deny, "the variable makes git run something"),
         _ if name.starts_with("GIT_CONFIG_KEY_") && super::git::runs_command(value) => {
-            (Tier::Deny, "the setting makes git run another program")
+            "variable_for_git"
         }
         "NODE_OPTIONS"
             if value.contains("--inspect") || loads_untrusted_code(command_context, value) =>
         {
-            (Tier::Deny, "the variable makes every node load or run something")
+            "variable_for_node"
         }
-        "RUBYOPT" if loads_untrusted_code(command_context, value) => {
-            (Tier::Deny, "the variable makes every ruby load something")
-        }
-        "JAVA_TOOL_OPTIONS" | "_JAVA_OPTIONS" | "JDK_JAVA_OPTIONS"
-            if value.contains("-javaagent") || value.contains("-agent") =>
-        {
-            (Tier::Deny, "the variable makes every Java program load something")
-        }
-        _ if skips_certificate_check(name, value) => {
-            (Tier::Warn, "who is at the other end is not checked any more")
-        }
-        "HTTP_PROXY" | "HTTPS_PROXY" | "ALL_PROXY" | "http_proxy" | "https_proxy" | "all_proxy"
-            if !value.is_empty()
-                && !value.contains("localhost")
-                && !value.contains("127.0.0.1") =>
-        {
-            (Tier::Warn, "everything that is fetched goes through another machine")
-        }
-        _ if DATA.registry_variables.contains(&name) => {
-            return Some(Hit::deny(
-                Publishing,
-                "packages come from another registry",
-                "use the registry that the project is set up for",
-            ));
-        }
-        "HISTFILE" | "HISTSIZE" | "HISTCONTROL" => {
-            (Tier::Warn, "it keeps the shell from keeping its history")
-        }
-        "PS1" | "PS2" | "PS3" | "PS4" if value.contains("$(") || value.contains('`') => {
-            (Tier::Deny, "the prompt runs a command, again and again")
-        }
-        "RALPH_RUN_ID" | "RALPH_HOME" | "CLAUDE_CONFIG_DIR" => {
-            (Tier::Deny, "the variable tells the loop's own programs who they are")
-        }
+        "RUBYOPT" if loads_untrusted_code(command_context, value) => "variable_for_ruby",
         _ => return None,
-    };
-    Some(Hit::new(tier, Environment, reason, RUN_UNCHANGED))
-}
-
-fn skips_certificate_check(name: &str, value: &str) -> bool {
-    match name {
-        "GOINSECURE" => true,
-        "NODE_TLS_REJECT_UNAUTHORIZED" | "PYTHONHTTPSVERIFY" => value == "0",
-        "GIT_SSL_NO_VERIFY" => !["", "0", "false"].contains(&value),
-        "npm_config_strict_ssl" | "NPM_CONFIG_STRICT_SSL" => value == "false",
-        "CURL_CA_BUNDLE" | "REQUESTS_CA_BUNDLE" => value.is_empty(),
-        _ => false,
-    }
+    }))
 }
 
 /// Whether options load code that is neither a package nor in the project.

@@ -2,7 +2,7 @@
 
 use super::places::DeleteScope;
 use super::{CommandInvocation, Hit, Hits};
-use crate::Family::{Files, Obfuscation, Privilege, Resources, Secrets};
+use crate::Family::Secrets;
 use crate::value::Argument;
 
 pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
@@ -16,9 +16,6 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
         "chmod" | "chown" | "chgrp" => check_ownership(command, hits),
         "dd" | "dcfldd" | "ddrescue" => check_raw_device(command, hits),
         "yes" | "cat" | "head" | "fallocate" | "truncate" => check_size(command, hits),
-        "robocopy" if command.args.iter().any(|arg| arg.text.eq_ignore_ascii_case("/mir")) => {
-            hits.deny(Files, "it mirrors, and so deletes what is not in the source", "copy");
-        }
         _ => {}
     }
     if command.is(&["cp", "ln", "install", "mv"]) {
@@ -43,13 +40,6 @@ fn restricts_to_owner(command: &CommandInvocation<'_>) -> bool {
 }
 
 fn check_remove(command: &CommandInvocation<'_>, hits: &mut Hits) {
-    if command.args.iter().any(|arg| arg.text == "--no-preserve-root") {
-        hits.deny(
-            Files,
-            "--no-preserve-root has no use but to delete everything",
-            "name a path inside the project in plain words",
-        );
-    }
     let recursive_tools = ["srm", "wipe", "rd", "rimraf", "del-cli"];
     let recursive = command.has(&["-r", "-R", "--recursive"]) || command.is(&recursive_tools);
     // An unknown argument may be `-rf`: `rm $flags ~`.
@@ -58,7 +48,7 @@ fn check_remove(command: &CommandInvocation<'_>, hits: &mut Hits) {
         if recursive || (has_unknown_args && is_severe(command.context.delete_scope(operand))) {
             hits.extend(command.context.check_delete(operand));
         } else if operand.text.ends_with(".lock") && operand.text.contains(".git/") {
-            hits.warn(Files, "a lock of git's is taken away", "make sure that no git is running");
+            hits.add("git_lock_removed");
         } else if let Some(hit) = command.context.check_bulk_delete(operand) {
             hits.push(hit);
         } else if let Some(hit) = command.context.check_write(operand) {
@@ -103,11 +93,7 @@ fn check_rename(command: &CommandInvocation<'_>, hits: &mut Hits) {
         && to != from
         && !to.starts_with('.')
     {
-        hits.deny(
-            Obfuscation,
-            "a program of the system is given another name",
-            "call it by its own name",
-        );
+        hits.add("system_program_renamed");
     }
 }
 
@@ -139,37 +125,21 @@ fn check_ownership(command: &CommandInvocation<'_>, hits: &mut Hits) {
                     .is_some_and(|(who, change)| change.contains('s') && !who.contains('o'))
             });
         if special || symbolic {
-            hits.deny(
-                Privilege,
-                "a set-user-ID program runs with its owner's rights, whoever starts it",
-                "run the program with the rights that it needs, once",
-            );
+            hits.add("set_user_id");
         } else if mode == "777" || mode == "0777" || mode == "a+rwx" || mode == "666" {
-            hits.warn(
-                Privilege,
-                "everybody on this machine may then write it",
-                "give the rights to those who need them, such as u+x",
-            );
+            hits.add("world_writable");
         }
     }
     let recursive = command.has(&["-R", "--recursive"]);
     if recursive && command.name == "chmod" && locks_out_owner(&mode.text, command) {
-        hits.deny(
-            Files,
-            "nobody may read or enter what is there any more, you neither",
-            "name the files, and the rights that they should have",
-        );
+        hits.add("locked_out");
     }
     for path in paths {
         let scope = command.context.delete_scope(path);
         if recursive
             && !matches!(scope, DeleteScope::Inside | DeleteScope::Project | DeleteScope::New)
         {
-            hits.deny(
-                Files,
-                "it changes rights or owners recursively outside of the project, or where cannot be told",
-                "name a path inside the project in plain words",
-            );
+            hits.add("rights_outside");
         }
     }
 }
@@ -214,7 +184,7 @@ fn check_raw_device(command: &CommandInvocation<'_>, hits: &mut Hits) {
         let endless = ["/dev/zero", "/dev/urandom", "/dev/random"].contains(&input.text.as_str());
         let is_discarded = output.as_ref().is_none_or(|output| output.text == "/dev/null");
         if endless && !is_discarded && value("count=").is_none() {
-            hits.deny(Resources, "it writes without end until the disk is full", "give it a count");
+            hits.add("endless_copy");
         }
     }
 }
@@ -238,11 +208,7 @@ fn check_size(command: &CommandInvocation<'_>, hits: &mut Hits) {
             _ => 1,
         };
         if digits.parse::<u64>().is_ok_and(|n| n.saturating_mul(scale) >= 20 << 30) {
-            hits.deny(
-                Resources,
-                "it makes a file that may fill the disk",
-                "use a size that the task needs",
-            );
+            hits.add("huge_file");
         }
     }
 }

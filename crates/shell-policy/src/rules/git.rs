@@ -2,63 +2,31 @@
 
 use super::places::DeleteScope;
 use super::{CommandInvocation, Hits};
-use crate::Family::{Environment, Exfiltration, Git, Persistence};
 use crate::data::DATA;
 use crate::value::Argument;
-
-const COMMIT: &str =
-    "commit or stash what is there, then go back with `git revert` or `git restore FILE`";
-const PUSHED_ELSEWHERE: &str = "the project is pushed to an address that is none of its remotes";
-const RUN_IT: &str = "run that program yourself";
-const PUSH_WITHOUT_FORCE: &str = "push without force to a branch of your own";
 
 pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
     if command.name != "git" {
         return;
     }
-    let pushes = command.subcommand() == "push";
     for setting in command.values(&["-c", "--config-env"]) {
         let lower = setting.text.to_ascii_lowercase();
-        let key = lower.split('=').next().unwrap_or_default();
-        if pushes && key.starts_with("remote.") && key.ends_with("url") {
-            hits.deny(Exfiltration, PUSHED_ELSEWHERE, "push to the remotes that are there");
-        }
         if lower.split_once('=').is_some_and(|(key, value)| skips_certificate_check(key, value)) {
-            hits.push(super::network::unverified_tls_hit());
+            hits.add("unchecked_certificate");
         }
-        if lower == "protocol.ext.allow=always" {
-            hits.deny(Environment, "the setting makes git run another program", RUN_IT);
-        }
-        if let Some((key, value)) = setting.text.split_once('=')
-            && key.eq_ignore_ascii_case("core.hooksPath")
-            && ["", "/dev/null"].contains(&value)
-        {
-            hits.deny(
-                Git,
-                "the project's own checks are passed over",
-                "let them run, and mend what they find",
-            );
-        } else if let Some((key, _)) = setting.text.split_once('=')
+        if let Some((key, _)) = setting.text.split_once('=')
             && runs_command(key)
             && !is_noninteractive_value(&setting.text)
         {
-            hits.deny(Environment, "the setting makes git run another program", RUN_IT);
+            hits.add("git_runs_program");
         }
     }
     let operands = command.operands();
     let Some((sub, rest)) = operands.split_first() else { return };
     let first = rest.first().map(|arg| arg.text.as_str()).unwrap_or_default();
     match sub.text.as_str() {
-        "push" => {
-            if rest.iter().skip(1).any(|arg| arg.text.starts_with('+')) {
-                hits.deny(Git, "commits that others may have are overwritten", PUSH_WITHOUT_FORCE);
-            }
-            if rest.iter().skip(1).any(|arg| arg.text.starts_with(':') && arg.text.len() > 1) {
-                hits.deny(Git, "a branch that others may use is deleted", PUSH_WITHOUT_FORCE);
-            }
-            if first.contains("://") || first.contains('@') {
-                hits.deny(Exfiltration, PUSHED_ELSEWHERE, "push to the remotes that are there");
-            }
+        "push" if first.contains("://") || first.contains('@') => {
+            hits.add("pushed_elsewhere");
         }
         "fetch" | "pull" => {
             let forced = command.has(&["-f", "--force"]);
@@ -73,11 +41,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
                     })
             };
             if rest.iter().skip(1).any(moves) && !command.has(&["--dry-run"]) {
-                hits.deny(
-                    Git,
-                    "a branch is moved, and commits that were only on it are lost",
-                    "fetch without force, or into a branch of another name",
-                );
+                hits.add("branch_moved");
             }
         }
         "checkout" | "restore" => {
@@ -96,7 +60,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
             };
             let staged = command.has(&["-S", "--staged"]) && !command.has(&["-W", "--worktree"]);
             if rest.iter().any(|arg| is_everything(&arg.text)) && !staged {
-                hits.deny(Git, "all uncommitted work is lost for good", COMMIT);
+                hits.add("work_lost");
             }
         }
         // Untracked files are in no commit.
@@ -125,18 +89,14 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
             let pairs =
                 || words.windows(2).filter_map(|pair| Some((*pair.first()?, *pair.last()?)));
             if pairs().any(|(key, value)| skips_certificate_check(key, value)) {
-                hits.push(super::network::unverified_tls_hit());
+                hits.add("unchecked_certificate");
             }
             let is_forced = |key: &str, value: &str| {
                 let key = key.to_ascii_lowercase();
                 key.starts_with("remote.") && key.ends_with(".push") && value.starts_with('+')
             };
             if pairs().any(|(key, value)| is_forced(key, value)) {
-                hits.deny(
-                    Git,
-                    "every later push overwrites commits that others may have",
-                    PUSH_WITHOUT_FORCE,
-                );
+                hits.add("forced_pushes_later");
             }
             let pair = words.windows(2).find_map(|pair| match pair {
                 [key, value] if runs_command(key) => Some((*key, *value)),
@@ -144,12 +104,10 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
             });
             let Some((key, value)) = pair else { return };
             if !is_noninteractive_value(&format!("{key}={value}")) {
-                let family = if key.eq_ignore_ascii_case("core.hooksPath") {
-                    Persistence
-                } else {
-                    Environment
-                };
-                hits.deny(family, "the setting makes git run another program, from now on", RUN_IT);
+                hits.add(match key.eq_ignore_ascii_case("core.hooksPath") {
+                    true => "git_hooks_replaced",
+                    false => "git_runs_program_later",
+                });
             }
         }
         _ => {}

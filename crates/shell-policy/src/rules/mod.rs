@@ -2,7 +2,6 @@
 //!
 //! A rule sees one command after expansion and unwrapping, never the source text.
 
-mod cloud;
 mod databases;
 mod environment;
 mod files;
@@ -18,16 +17,18 @@ mod table;
 use std::borrow::Cow;
 use std::path::Path;
 
+use serde::Deserialize;
+
 use super::data::DATA;
 use super::links::LinkTable;
 use super::value::{Argument, KnownOutput, UNKNOWN};
 use super::{Context, Family, Finding, Tier, Verdict};
 
-pub(super) use environment::check_assignment;
-pub(super) use network::{dns_leak_hit, is_resolver};
+pub(super) use environment::{VariableRule, check_assignment};
+pub(super) use network::is_resolver;
 pub(super) use places::judge_path;
 pub(super) use protected::{FileAccess, ProtectedPath};
-pub(super) use secrets::{is_secret_name, printed_secret_hit};
+pub(super) use secrets::is_secret_name;
 pub(super) use table::{CommandRule, valued_options};
 
 #[derive(Debug, Clone, PartialEq)]
@@ -55,26 +56,28 @@ impl Hit {
     pub(super) fn new(
         tier: Tier,
         family: Family,
-        reason: impl Into<Cow<'static, str>>,
-        suggestion: impl Into<Cow<'static, str>>,
+        reason: &'static str,
+        suggestion: &'static str,
     ) -> Self {
         Hit { tier, family, reason: reason.into(), suggestion: suggestion.into() }
     }
+}
 
-    pub(super) fn deny(
-        family: Family,
-        reason: impl Into<Cow<'static, str>>,
-        suggestion: impl Into<Cow<'static, str>>,
-    ) -> Self {
-        Hit::new(Tier::Deny, family, reason, suggestion)
-    }
+/// The texts of a finding in code.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FindingText {
+    tier: Tier,
+    family: Family,
+    reason: &'static str,
+    suggestion: &'static str,
+}
 
-    pub(super) fn warn(
-        family: Family,
-        reason: impl Into<Cow<'static, str>>,
-        suggestion: impl Into<Cow<'static, str>>,
-    ) -> Self {
-        Hit::new(Tier::Warn, family, reason, suggestion)
+/// The finding of this name in `rules.json`. A test checks the names; an unknown one is denied.
+pub(super) fn finding(name: &'static str) -> Hit {
+    match DATA.findings.get(name) {
+        Some(text) => Hit::new(text.tier, text.family, text.reason, text.suggestion),
+        None => Hit::new(Tier::Deny, Family::Obfuscation, name, "write it more plainly"),
     }
 }
 
@@ -86,12 +89,8 @@ impl Hits {
         self.0.push(hit);
     }
 
-    fn deny(&mut self, family: Family, reason: &'static str, suggestion: &'static str) {
-        self.push(Hit::deny(family, reason, suggestion));
-    }
-
-    fn warn(&mut self, family: Family, reason: &'static str, suggestion: &'static str) {
-        self.push(Hit::warn(family, reason, suggestion));
+    fn add(&mut self, name: &'static str) {
+        self.push(finding(name));
     }
 
     fn extend(&mut self, hits: impl IntoIterator<Item = Hit>) {
@@ -229,7 +228,6 @@ pub(super) fn check_all(command: &CommandInvocation<'_>) -> Vec<Hit> {
         publishing::check,
         git::check,
         databases::check,
-        cloud::check,
     ] {
         function(command, &mut hits);
     }
@@ -254,6 +252,33 @@ fn rules_of(family: Family) -> impl Iterator<Item = &'static CommandRule> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Every name in a call of `finding` or `add`, and no other, is in `rules.json`.
+    #[test]
+    fn findings_in_code_are_those_of_the_table() {
+        let mut used = std::collections::BTreeSet::new();
+        let mut dirs = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+        while let Some(dir) = dirs.pop() {
+            for entry in std::fs::read_dir(dir).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    dirs.push(path);
+                } else if path.extension().is_some_and(|extension| extension == "rs") {
+                    let code = std::fs::read_to_string(path).unwrap();
+                    used.extend(code.split('"').skip(1).filter_map(|text| {
+                        DATA.findings.keys().find(|name| **name == text).copied()
+                    }));
+                    for call in [" finding(\"", "(finding(\"", "hits.add(\""] {
+                        for rest in code.split(call).skip(1) {
+                            let name = rest.split('"').next().unwrap();
+                            assert!(DATA.findings.contains_key(name), "{name}");
+                        }
+                    }
+                }
+            }
+        }
+        assert_eq!(used, DATA.findings.keys().copied().collect());
+    }
 
     #[test]
     fn every_rule_has_reason_and_alternative() {

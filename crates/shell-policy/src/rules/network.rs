@@ -1,17 +1,9 @@
 //! Exfiltration, reverse shells and remote access.
 
 use super::files::is_remote;
-use super::{CommandInvocation, Hit, Hits};
-use crate::Family::{Containers, Environment, Exfiltration, Remote};
+use super::{CommandInvocation, Hits};
 use crate::data::DATA;
 use crate::value::{Argument, KnownOutput, TextOrigin, UNKNOWN, UNKNOWN_NAME};
-
-const KEEP_TLS_CHECK: &str =
-    "leave the check on, and name the certificate of a server that you trust";
-const TUNNEL: &str = "it opens this machine to others";
-const SERVE: &str = "serve on 127.0.0.1, for as long as the check needs it";
-
-const KEEP_LOCAL: &str = "keep it here and name the file in your answer";
 
 /// Whether a part of a host name is command output. A whole name may be, and so may a local name.
 fn carries_command_output(host: &Argument) -> bool {
@@ -32,16 +24,8 @@ pub(crate) fn is_resolver(name: &str) -> bool {
     DATA.resolvers.contains(&name)
 }
 
-pub(crate) fn dns_leak_hit() -> Hit {
-    Hit::deny(Exfiltration, "it puts a secret into a name that others get to see", KEEP_LOCAL)
-}
-
 /// Options of curl with an attached value: `-ofile`.
 const CURL_VALUES: &str = "AbcCdDeEFhHKmoPQrtTuUwxXyYz";
-
-pub(super) fn unverified_tls_hit() -> Hit {
-    Hit::warn(Environment, "nobody checks who is at the other end", KEEP_TLS_CHECK)
-}
 
 fn skips_tls_verification(command: &CommandInvocation<'_>) -> bool {
     let flags = DATA.insecure_flags.get(command.name).unwrap_or_default();
@@ -56,7 +40,7 @@ fn skips_tls_verification(command: &CommandInvocation<'_>) -> bool {
 
 pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
     if skips_tls_verification(command) && !targets_loopback(command) {
-        hits.push(unverified_tls_hit());
+        hits.add("unchecked_certificate");
     }
     if command.is(&["curl", "wget"])
         && command.operands().iter().any(|arg| {
@@ -66,11 +50,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
             carries_command_output(&Argument { text: host.to_owned(), ..(*arg).clone() })
         })
     {
-        hits.warn(
-            Exfiltration,
-            "it puts what another command printed into a name that others get to see",
-            KEEP_LOCAL,
-        );
+        hits.add("output_in_address");
     }
     match command.name {
         "curl" => check_curl(command, hits),
@@ -81,20 +61,20 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
                 .iter()
                 .any(|arg| arg.text.contains(UNKNOWN) && arg.origin != TextOrigin::Literal);
             if (computed || !files.is_empty()) && !targets_loopback(command) {
-                hits.deny(Exfiltration, "it sends a file to another machine", KEEP_LOCAL);
+                hits.add("file_sent");
             }
         }
         "http" | "https" | "xh" => {
             let sends =
                 command.args.iter().any(|arg| arg.text.contains('@') && !arg.text.contains("://"));
             if sends && !targets_loopback(command) {
-                hits.deny(Exfiltration, "it sends a file to another machine", KEEP_LOCAL);
+                hits.add("file_sent");
             }
         }
         "nc" | "ncat" | "netcat"
             if command.context.stdin.is_some() && !targets_loopback(command) =>
         {
-            hits.deny(Exfiltration, "it sends what it reads to another machine", KEEP_LOCAL);
+            hits.add("input_sent");
         }
         "socat" => {
             let word = |words: &[&str]| {
@@ -105,26 +85,22 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
             };
             let connects = word(&["tcp:", "tcp4:", "tcp6:", "openssl:", "udp:", "ssl:"]);
             if word(&["exec:", "system:", "shell:"]) {
-                hits.deny(Remote, "it hands a program to whoever is at the other end", "leave it");
+                hits.add("program_handed_out");
             } else if word(LISTENING_SOCKETS) {
-                hits.deny(Remote, TUNNEL, SERVE);
+                hits.add("port_opened");
             } else if connects
                 && (word(&["file:", "open:", "gopen:"]) || sends_hidden_data(command))
                 && !command.args.iter().any(|arg| {
                     arg.text.split_once(':').is_some_and(|(_, address)| is_loopback(address))
                 })
             {
-                hits.deny(Exfiltration, "it sends what it reads to another machine", KEEP_LOCAL);
+                hits.add("input_sent");
             } else if connects {
-                hits.warn(Remote, "it opens a raw connection", "use curl");
+                hits.add("raw_connection");
             }
         }
         "openssl" if command.subcommand() == "s_client" && sends_hidden_data(command) => {
-            hits.deny(
-                Remote,
-                "it sends what another command prints to another machine",
-                KEEP_LOCAL,
-            );
+            hits.add("output_sent");
         }
         "ssh" if sends_hidden_data(command) => {
             let operands = command.operands();
@@ -135,7 +111,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
                 arg.text.contains('>') || words.any(|word| STORING_PROGRAMS.contains(&word))
             });
             if is_remote_host && stores_input && !command.has(&["-n"]) {
-                hits.deny(Exfiltration, "it sends what it reads to another machine", KEEP_LOCAL);
+                hits.add("input_sent");
             }
         }
         "sftp"
@@ -145,7 +121,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
                 })
             }) =>
         {
-            hits.deny(Exfiltration, "it copies files to another machine", KEEP_LOCAL);
+            hits.add("files_copied_out");
         }
         "scp" | "rsync" | "sftp" => {
             let target = command.operands().last().map(|arg| arg.text.clone()).unwrap_or_default();
@@ -153,18 +129,14 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
                 || target.starts_with("rsync://")
                 || target.starts_with("scp://");
             if is_remote_target && !is_loopback(&target) {
-                hits.deny(Exfiltration, "it copies files to another machine", KEEP_LOCAL);
+                hits.add("files_copied_out");
             }
         }
         "aws" | "gsutil" | "gcloud" | "az" | "s3cmd" | "mc" => check_store(command, hits),
         _ if is_resolver(command.name)
             && command.operands().into_iter().any(carries_command_output) =>
         {
-            hits.deny(
-                Exfiltration,
-                "it puts what another command printed into a name that others get to see",
-                KEEP_LOCAL,
-            );
+            hits.add("output_in_looked_up_name");
         }
         "python" | "php" | "ruby" | "npx" | "busybox" => check_serve(command, hits),
         _ => {}
@@ -192,11 +164,7 @@ fn check_curl(command: &CommandInvocation<'_>, hits: &mut Hits) {
             .iter()
             .any(|name| arg.text.ends_with(name))
     }) {
-        hits.deny(
-            Containers,
-            "who has the socket of the container daemon has the machine",
-            "use docker's own commands",
-        );
+        hits.add("daemon_socket");
     }
     let data = command.values(&[
         "-d",
@@ -236,7 +204,7 @@ fn check_curl(command: &CommandInvocation<'_>, hits: &mut Hits) {
         .any(|arg| arg.text.contains(UNKNOWN) && arg.origin != TextOrigin::Literal)
         || in_query;
     if (files || computed || (piped && hidden)) && !targets_loopback(command) {
-        hits.deny(Exfiltration, "it sends local data to another machine", KEEP_LOCAL);
+        hits.add("local_data_sent");
     }
     for arg in data.iter().chain(&forms).chain(&uploads) {
         let path = arg.text.rsplit('@').next().unwrap_or_default();
@@ -255,7 +223,7 @@ fn check_store(command: &CommandInvocation<'_>, hits: &mut Hits) {
     let bucket =
         |text: &str| ["s3://", "gs://", "az://"].iter().any(|scheme| text.starts_with(scheme));
     if copies && operands.last().is_some_and(|arg| bucket(&arg.text)) {
-        hits.deny(Exfiltration, "it copies data to a remote store", KEEP_LOCAL);
+        hits.add("data_stored_remotely");
     }
 }
 
@@ -264,11 +232,7 @@ fn check_serve(command: &CommandInvocation<'_>, hits: &mut Hits) {
     let open = text("0.0.0.0") || command.args.iter().any(|arg| arg.text.starts_with("0.0.0.0:"));
     let python = text("http.server") && !text("127.0.0.1") && !text("localhost");
     if python || (open && (text("-S") || text("httpd"))) {
-        hits.warn(
-            Remote,
-            "it serves files to everybody who can reach this machine",
-            "bind it to 127.0.0.1",
-        );
+        hits.add("files_served");
     }
 }
 

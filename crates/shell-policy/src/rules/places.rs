@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use super::protected::{self, FileAccess};
-use super::{CommandContext, Hit};
+use super::{CommandContext, Hit, finding};
+use crate::Context;
 use crate::links::LinkTable;
 use crate::value::{Argument, NEW_TEMP_DIR, TextOrigin, UNKNOWN, UNKNOWN_NAME, glob_match};
-use crate::{Context, Family};
 
 #[derive(Debug, PartialEq)]
 pub(super) struct PartialPath {
@@ -140,40 +140,33 @@ impl CommandContext<'_> {
     }
 
     pub(crate) fn check_delete(&self, arg: &Argument) -> Option<Hit> {
-        let reason = match self.delete_scope(arg) {
-            DeleteScope::Inside => {
-                return Some(Hit::warn(
-                    Family::Files,
-                    "it deletes recursively inside of the project",
-                    "delete only what can be built again, or commit first",
-                ));
-            }
+        let hit = finding(match self.delete_scope(arg) {
+            DeleteScope::Inside => return Some(finding("recursive_delete")),
             DeleteScope::New => return None,
-            DeleteScope::Machine => "it deletes everything that it may on this machine",
-            DeleteScope::Home => "it deletes the home directory or what is in it",
-            DeleteScope::Project => "it deletes the project itself, or all that is in it",
-            DeleteScope::History => "it deletes the history of the project (.git)",
-            DeleteScope::RalphState => "it deletes ralph's settings and records of runs (.ralph)",
-            DeleteScope::Outside => "it deletes recursively outside of the project",
-            DeleteScope::Unknown => "it deletes recursively, and which path cannot be told",
-        };
+            DeleteScope::Machine => "machine_deleted",
+            DeleteScope::Home => "home_deleted",
+            DeleteScope::Project => "project_deleted",
+            DeleteScope::History => "history_deleted",
+            DeleteScope::RalphState => "ralph_state_deleted",
+            DeleteScope::Outside => "outside_deleted",
+            DeleteScope::Unknown => "unknown_deleted",
+        });
         let temporary = |place: PartialPath| {
             self.is_temporary(&place.base)
                 || place.base == Path::new("/tmp") && !place.rest.is_empty()
         };
-        let suggestion = match self.locate(arg).is_some_and(temporary) {
-            true => "work in a directory of `mktemp -d`, which the same command may delete again",
-            false => "name a path inside the project in plain words",
-        };
-        Some(Hit::deny(Family::Files, reason, suggestion))
+        if !self.locate(arg).is_some_and(temporary) {
+            return Some(hit);
+        }
+        let suggestion =
+            "work in a directory of `mktemp -d`, which the same command may delete again";
+        Some(Hit { suggestion: suggestion.into(), ..hit })
     }
 
     /// Judges the deletion of each file that a pattern or a search finds.
     pub(super) fn check_bulk_delete(&self, arg: &Argument) -> Option<Hit> {
-        const NAME_THE_FILES: &str = "name the files, or what their names have in common";
         if arg.is_unknown() && arg.origin == TextOrigin::Computed {
-            let reason = "it deletes what another command prints, and what that is cannot be told";
-            return Some(Hit::warn(Family::Files, reason, NAME_THE_FILES));
+            return Some(finding("printed_files_deleted"));
         }
         let place = self.locate(arg).filter(|place| !place.is_uncertain && !place.is_new)?;
         let all =
@@ -183,13 +176,11 @@ impl CommandContext<'_> {
         }
         let project = self.context.project;
         if place.base.parent() == Some(project) && has_name(&place.base, ".ralph") {
-            let reason = "it deletes ralph's settings and records of runs (.ralph)";
-            return Some(Hit::deny(Family::Files, reason, NAME_THE_FILES));
+            return Some(finding("ralph_files_deleted"));
         }
         let is_parent = project.starts_with(&place.base) && place.base != project;
         if is_parent || self.context.home == Some(&place.base) {
-            let reason = "it deletes all files of the home, or of what the project is in";
-            return Some(Hit::deny(Family::Files, reason, NAME_THE_FILES));
+            return Some(finding("home_files_deleted"));
         }
         if place.base != project {
             return None;
@@ -199,14 +190,8 @@ impl CommandContext<'_> {
             && arg.text.contains('/')
             && place.rest.iter().all(|name| name.chars().eq([UNKNOWN_NAME]));
         Some(match searched {
-            true => Hit::deny(
-                Family::Files,
-                "it deletes all files of the project, .git too",
-                NAME_THE_FILES,
-            ),
-            false => {
-                Hit::warn(Family::Files, "it deletes all files of the project", NAME_THE_FILES)
-            }
+            true => finding("search_deletes_project"),
+            false => finding("project_files_deleted"),
         })
     }
 
@@ -227,11 +212,7 @@ impl CommandContext<'_> {
             return None;
         }
         if arg.text.starts_with("/dev/tcp/") || arg.text.starts_with("/dev/udp/") {
-            return Some(Hit::deny(
-                Family::Remote,
-                "it opens a connection from the shell itself, as reverse shells do",
-                "use a program made for it, such as curl, to a host that the task names",
-            ));
+            return Some(finding("shell_connection"));
         }
         let place = self.locate(arg)?;
         if let Some(hit) = self.check_protected(&place, FileAccess::Write) {
@@ -246,22 +227,14 @@ impl CommandContext<'_> {
             return None;
         }
         if place.base.parent().is_none() && place.rest.is_empty() {
-            return Some(Hit::deny(
-                Family::System,
-                "it writes to the root of the file system, and so wherever it likes",
-                "keep what you write inside of the project",
-            ));
+            return Some(finding("root_written"));
         }
         if SAFE_DEVICES.iter().any(|path| Path::new(path) == place.base)
             || self.context.allow.allows_path(FileAccess::Write, &place.base, self.context)
         {
             return None;
         }
-        Some(Hit::warn(
-            Family::Paths,
-            "it writes outside of the project",
-            "keep what you write inside of the project",
-        ))
+        Some(finding("outside_written"))
     }
 
     pub(crate) fn check_read(&self, arg: &Argument) -> Option<Hit> {

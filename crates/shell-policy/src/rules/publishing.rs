@@ -1,10 +1,8 @@
 //! Publishing and supply chain.
 
-use super::{CommandInvocation, Hit, Hits, rules_of};
+use super::{CommandInvocation, Hit, Hits, finding, rules_of};
 use crate::Family::Publishing;
 use crate::value::Argument;
-
-const LEAVE_PUBLISHING_TO_USER: &str = "prepare the release and leave publishing to a person";
 
 fn check_registry(command: &CommandInvocation<'_>) -> Option<Hit> {
     const DEFAULT_REGISTRIES: &[&str] = &["https://pypi.org/", "https://registry.npmjs.org/"];
@@ -30,13 +28,7 @@ fn check_registry(command: &CommandInvocation<'_>) -> Option<Hit> {
         }
         _ => false,
     };
-    is_foreign.then(|| {
-        Hit::deny(
-            Publishing,
-            "packages come from another registry",
-            "use the registry that the project is set up for",
-        )
-    })
+    is_foreign.then(|| finding("foreign_registry"))
 }
 
 fn is_default_registry(defaults: &[&str], url: &str) -> bool {
@@ -72,11 +64,7 @@ fn check_url_package(command: &CommandInvocation<'_>) -> Option<Hit> {
             || (command.is(NODE) && !scoped && name.matches('/').count() == 1)
     };
     packages.iter().find(is_url)?;
-    Some(Hit::warn(
-        Publishing,
-        "it installs a package from an address, which no registry vouches for",
-        "install a released version from the project's registry",
-    ))
+    Some(finding("package_from_address"))
 }
 
 pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
@@ -84,7 +72,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
     hits.extend(check_url_package(command));
     let text = |word: &str| command.args.iter().any(|arg| arg.text == word);
     if command.is(&["python"]) && text("setup.py") && (text("upload") || text("register")) {
-        hits.deny(Publishing, "it publishes a package", LEAVE_PUBLISHING_TO_USER);
+        hits.add("package_published");
     }
     if command.name == "python"
         && let Some(at) = command.args.iter().position(|arg| arg.text == "-m")
@@ -102,7 +90,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
         && command.operands().first().is_none_or(|arg| arg.text.starts_with(['.', '/']))
         && !command.args.iter().any(|arg| harmless.contains(&arg.text.as_str()))
     {
-        hits.deny(Publishing, "it changes what runs for everybody", LEAVE_PUBLISHING_TO_USER);
+        hits.add("deployment");
     }
     if command.is(&["pip", "npm", "pnpm", "yarn", "bun", "gem", "easy_install"])
         && command.operands().iter().skip(1).any(|arg| {
@@ -111,10 +99,6 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
                 || arg.text.starts_with("ftp://")
         })
     {
-        hits.deny(
-            Publishing,
-            "it installs what comes over a connection that nobody vouches for",
-            "install from the project's registry",
-        );
+        hits.add("package_over_open_connection");
     }
 }

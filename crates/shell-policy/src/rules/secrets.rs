@@ -1,7 +1,6 @@
 //! Files that hold secrets, and programs that print them.
 
-use super::{CommandInvocation, Hit, Hits};
-use crate::Family::Secrets;
+use super::{CommandInvocation, Hits};
 use crate::data::DATA;
 use crate::value::Argument;
 use crate::wrappers::split_string;
@@ -21,7 +20,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
     if (named || declares && command.has(&["-p"]))
         && command.operands().iter().any(|arg| is_secret_name(&arg.text))
     {
-        hits.push(printed_secret_hit());
+        hits.add("secret_printed");
     }
     // With arguments, `env` runs a program.
     if (command.name == "printenv" && !named)
@@ -38,11 +37,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
                 .all(|arg| ["-p", "-x", "-px", "-xp"].contains(&arg.text.as_str())))
         || (command.name == "compgen" && command.has(&["-e"]))
     {
-        hits.warn(
-            Secrets,
-            "the environment may hold secrets, which then stand in the transcript",
-            "ask for the one variable that you need",
-        );
+        hits.add("environment_printed");
     }
     if !command.is(&DATA.file_readers) {
         return;
@@ -54,11 +49,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
         let operands = command.operands();
         let adds = ["add", "commit", "stage"].contains(&command.subcommand());
         if adds && operands.iter().skip(1).any(|path| command.context.check_read(path).is_some()) {
-            hits.warn(
-                Secrets,
-                "a file of secrets would be committed",
-                "leave it out, and add it to .gitignore",
-            );
+            hits.add("secrets_committed");
         }
         return;
     }
@@ -97,11 +88,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
             && home.starts_with(&place.base)
             && (place.rest.is_empty() || place.rest.first().is_some_and(|name| name == ".*"))
         {
-            hits.deny(
-                Secrets,
-                "it takes the home directory with all secrets in it",
-                "take the files that the task needs",
-            );
+            hits.add("home_taken");
         }
     }
     for value in command.values(&["-f", "--file", "--from-file", "--key"]) {
@@ -135,14 +122,6 @@ pub(crate) fn is_secret_name(name: &str) -> bool {
             }
         })
     })
-}
-
-pub(crate) fn printed_secret_hit() -> Hit {
-    Hit::deny(
-        Secrets,
-        "the secret then stands in the transcript",
-        "check that it is set, as by `test -n`, without printing it",
-    )
 }
 
 fn below_directories(command: &CommandInvocation<'_>, operands: &[&Argument]) -> Vec<Argument> {

@@ -1,10 +1,7 @@
-//! Containers, processes, persistence.
+//! Containers and processes.
 
 use super::{CommandInvocation, Hits};
-use crate::Family::{Containers, Persistence, Processes};
 use crate::value::{Argument, PARENT_PID, PID_PREFIX};
-
-const RUN_IT_NOW: &str = "run it now, yourself, for the time of this work";
 
 pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
     match command.name {
@@ -17,35 +14,18 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
             let all =
                 |arg: &&Argument| ["", ".", ".*", ".+", "^", "*"].contains(&arg.text.as_str());
             if names.is_empty() && !owners.is_empty() || names.iter().any(all) {
-                hits.deny(Processes, KILLS_ALL_OF_USER, KILL_BY_PID);
+                hits.add("user_processes_killed");
             }
             let parent =
                 command.values(&["-P", "--parent"]).iter().any(|arg| arg.text == PARENT_PID);
             if parent || command.operands().iter().any(|arg| targets_own_process(&arg.text)) {
-                hits.deny(Processes, KILLS_LOOP, KILL_BY_PID);
-            }
-        }
-        "crontab" => {
-            let harmless = command.has(&["-l"]) && !command.has(&["-r", "-e"]);
-            if !harmless {
-                hits.deny(Persistence, "it changes what runs by itself at set times", RUN_IT_NOW);
+                hits.add("loop_killed");
             }
         }
         "docker" | "podman" | "nerdctl" => check_container(command, hits),
-        "ulimit" if command.args.iter().any(|arg| arg.text == "unlimited") => {
-            hits.warn(
-                crate::Family::Resources,
-                "it takes a limit away that keeps the machine usable",
-                "leave the limits",
-            );
-        }
         _ => {}
     }
 }
-
-const KILLS_ALL_OF_USER: &str = "it ends every process of the user, and with them the loop";
-const KILLS_LOOP: &str = "it ends the loop, the agent or what they run in";
-const KILL_BY_PID: &str = "end the process that you started, by its number";
 
 /// Whether a pattern matches the loop, the agent or their parents.
 fn targets_own_process(pattern: &str) -> bool {
@@ -75,28 +55,23 @@ fn check_kill(command: &CommandInvocation<'_>, hits: &mut Hits) {
     }
     targets.extend(args.filter(|text| *text != "--"));
     if targets.contains(&"-1") || targets.contains(&"1") {
-        hits.deny(Processes, "it ends every process that it may, and itself", KILL_BY_PID);
+        hits.add("all_processes_killed");
     }
     if targets.contains(&PID_PREFIX) {
-        hits.deny(Processes, KILLS_ALL_OF_USER, KILL_BY_PID);
+        hits.add("user_processes_killed");
     }
     if targets.contains(&"0") {
-        hits.warn(
-            Processes,
-            "it ends all that was started together with it, and itself",
-            KILL_BY_PID,
-        );
+        hits.add("group_killed");
     }
     if targets.iter().any(|target| {
         let target = target.trim_start_matches('-');
         target == PARENT_PID || target.strip_prefix(PID_PREFIX).is_some_and(targets_own_process)
     }) {
-        hits.deny(Processes, KILLS_LOOP, KILL_BY_PID);
+        hits.add("loop_killed");
     }
 }
 
 fn check_container(command: &CommandInvocation<'_>, hits: &mut Hits) {
-    const MOUNT_PROJECT_ONLY: &str = "mount the project alone, and give no more rights than needed";
     let mut secrets = Vec::new();
     for secret in command.values(&["--secret"]) {
         for part in secret.text.split(',') {
@@ -105,14 +80,13 @@ fn check_container(command: &CommandInvocation<'_>, hits: &mut Hits) {
             }
         }
     }
-    let mut deny = |reason: &'static str| hits.deny(Containers, reason, MOUNT_PROJECT_ONLY);
     let runs = ["run", "create", "exec", "container", "compose", "service"];
     if !runs.contains(&command.subcommand()) {
         return;
     }
     for volume in command.values(&["-v", "--volume"]) {
         let host = volume.text.split(':').next().unwrap_or_default();
-        check_mounts(command, host, &mut deny);
+        check_mounts(command, host, hits);
         secrets.extend(command.context.check_read(&Argument::known(host)));
     }
     for mount in command.values(&["--mount"]) {
@@ -120,52 +94,19 @@ fn check_container(command: &CommandInvocation<'_>, hits: &mut Hits) {
             if let Some((key, host)) = part.split_once('=')
                 && (key == "source" || key == "src")
             {
-                check_mounts(command, host, &mut deny);
+                check_mounts(command, host, hits);
             }
         }
-    }
-    for (flags, values, reason) in [
-        (
-            &["--pid", "--ipc", "--uts", "--userns", "--cgroupns"][..],
-            &["host"][..],
-            "it shares a namespace with the machine",
-        ),
-        (
-            &["--cap-add"],
-            &[
-                "ALL",
-                "SYS_ADMIN",
-                "SYS_PTRACE",
-                "SYS_MODULE",
-                "DAC_READ_SEARCH",
-                "NET_ADMIN",
-                "all",
-                "CAP_SYS_ADMIN",
-            ],
-            "it gives the container rights over the machine",
-        ),
-        (
-            &["--security-opt"],
-            &["seccomp=unconfined", "apparmor=unconfined", "seccomp:unconfined", "label=disable"],
-            "it takes the container's walls down",
-        ),
-    ] {
-        if command.values(flags).iter().any(|value| values.contains(&value.text.as_str())) {
-            deny(reason);
-        }
-    }
-    if command.values(&["--device"]).iter().any(|device| device.text.starts_with("/dev/")) {
-        deny("it gives the container a device of the machine");
     }
     hits.extend(secrets);
 }
 
-fn check_mounts(command: &CommandInvocation<'_>, host: &str, deny: &mut dyn FnMut(&'static str)) {
+fn check_mounts(command: &CommandInvocation<'_>, host: &str, hits: &mut Hits) {
     if host.contains("docker.sock")
         || host.contains("containerd.sock")
         || host.contains("podman.sock")
     {
-        deny("who has the socket of the container daemon has the machine");
+        hits.add("daemon_socket_mounted");
         return;
     }
     let path = std::path::Path::new(host);
@@ -176,6 +117,6 @@ fn check_mounts(command: &CommandInvocation<'_>, host: &str, deny: &mut dyn FnMu
     let normal = host.trim_end_matches('/');
     let normal = if normal.is_empty() && host.starts_with('/') { "/" } else { normal };
     if system.contains(&normal) || command.context.context.home.is_some_and(|home| home == path) {
-        deny("it mounts the machine's own files, or the whole home, into a container");
+        hits.add("machine_mounted");
     }
 }

@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::{CommandInvocation, Hit};
 use crate::data::{DATA, names_program, words};
-use crate::value::glob_match;
+use crate::value::{Argument, glob_match};
 use crate::{Family, Tier};
 
 #[derive(Deserialize)]
@@ -22,6 +22,13 @@ pub(crate) struct CommandRule {
     /// At least one must be present.
     #[serde(default)]
     flags: &'static str,
+    /// Options with a pattern for their value, such as `--pid=host`; one must match. Written in
+    /// lower case, which also matches capitals.
+    #[serde(default)]
+    values: &'static str,
+    /// Patterns in lower case; one must match an operand.
+    #[serde(default)]
+    operands: &'static str,
     /// None may be present.
     #[serde(default)]
     unless: &'static str,
@@ -54,6 +61,20 @@ impl CommandRule {
         }
         let has_any = |flags| command.has(&words(flags).collect::<Vec<_>>());
         if (!self.flags.is_empty() && !has_any(self.flags)) || has_any(self.unless) {
+            return None;
+        }
+        let matches =
+            |pattern: &str, arg: &Argument| glob_match(pattern, &arg.text.to_ascii_lowercase());
+        let has_value = |entry: &str| {
+            entry.split_once('=').is_some_and(|(flag, pattern)| {
+                command.values(&[flag]).iter().any(|value| matches(pattern, value))
+            })
+        };
+        let has_operand =
+            |pattern: &str| command.operands().iter().any(|arg| matches(pattern, arg));
+        if (!self.values.is_empty() && !words(self.values).any(has_value))
+            || (!self.operands.is_empty() && !words(self.operands).any(has_operand))
+        {
             return None;
         }
         let has_word = |word: &str| {

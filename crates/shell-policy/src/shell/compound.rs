@@ -17,20 +17,17 @@ impl ShellParser<'_> {
         self.expect_reserved("if")?;
         let mut branches = Vec::new();
         let mut otherwise = Vec::new();
-        let condition = self.nested_list(&["then"])?;
-        self.expect_reserved("then")?;
-        branches.push((condition, self.nested_list(&["elif", "else", "fi"])?));
         loop {
+            let condition = self.nested_list(&["then"])?;
+            self.expect_reserved("then")?;
+            branches.push((condition, self.nested_list(&["elif", "else", "fi"])?));
             self.skip_newlines();
-            if self.eat_reserved("elif") {
-                let condition = self.nested_list(&["then"])?;
-                self.expect_reserved("then")?;
-                branches.push((condition, self.nested_list(&["elif", "else", "fi"])?));
-            } else if self.eat_reserved("else") {
-                otherwise = self.nested_list(&["fi"])?;
-            } else {
+            if !self.eat_reserved("elif") {
                 break;
             }
+        }
+        if self.eat_reserved("else") {
+            otherwise = self.nested_list(&["fi"])?;
         }
         self.expect_reserved("fi")?;
         Ok(CompoundCommand::If { branches, otherwise })
