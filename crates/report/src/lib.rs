@@ -8,6 +8,7 @@
 mod async_writer;
 pub mod json;
 pub mod mirror;
+pub mod next_steps;
 pub mod output;
 pub mod replay;
 pub mod run_table;

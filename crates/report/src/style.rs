@@ -132,7 +132,6 @@ macro_rules! marks {
 }
 
 marks! {
-    run: "🚀", "[RUN]";
     rule: "━━━", "===";
     tool: "⏺", "[TOOL]";
     ok: "✅", "[OK]";
@@ -152,7 +151,6 @@ marks! {
     guardrail: "🧪", "[CHECK]";
     scm: "📦", "[SCM]";
     retry: "🔁", "[RETRY]";
-    wait: "⏳", "[WAIT]";
     more: "…", "...";
     separator: " · ", " | ";
 }

@@ -31,8 +31,6 @@ use crate::time_text::local_time;
 use crate::worker_lines::WorkerTracker;
 use ralph_events::event::{Event, Purpose, Stamp, Stream};
 use ralph_events::line_splitter::LineSplitter;
-pub use words::next_step;
-pub(super) use words::{RunEnding, cut_short_message};
 
 /// Characters of a tool subject, command or message.
 const MAX_DETAIL: usize = 500;

@@ -16,6 +16,11 @@ pub struct RepositoryState {
     pub head: Option<String>,
     /// Commits that appeared while the run was not working.
     pub by_others: Vec<CommitRecord>,
+    /// The run's own commits; a live state forgets those of earlier iterations.
+    #[serde(skip)]
+    pub commit_count: u32,
+    #[serde(skip)]
+    pub last_commit: Option<CommitRecord>,
     /// Every commit listed so far. A merge lists commits a second time.
     #[serde(skip)]
     known: HashSet<String>,
@@ -67,11 +72,16 @@ impl RepositoryState {
         for commit in commits {
             if let Some(amended) = &commit.replaces {
                 remove_commit(amended, iterations);
-                self.known.remove(amended);
+                if self.known.remove(amended) {
+                    self.commit_count = self.commit_count.saturating_sub(1);
+                }
             }
             let new = self.known.insert(commit.id.clone());
             if let Some(current) = iterations.last_mut().filter(|_| new) {
-                current.commits.push(CommitRecord::new(commit, time_ms));
+                let record = CommitRecord::new(commit, time_ms);
+                self.commit_count += 1;
+                self.last_commit = Some(record.clone());
+                current.commits.push(record);
             }
         }
         if let Some(current) = iterations.last_mut().filter(|last| last.since_ms.is_some()) {

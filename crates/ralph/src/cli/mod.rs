@@ -404,11 +404,17 @@ mod tests {
     use clap::Parser as _;
 
     use super::{COMMAND_GROUPS, Cli, definition};
-    use ralph_events::event::Outcome;
-    use ralph_report::terminal::next_step;
+    use ralph_events::event::{Outcome, RunSetup};
+    use ralph_report::next_steps::RunEnding;
 
     #[test]
-    fn next_step_commands_parse_for_every_outcome() {
+    fn next_commands_parse_for_every_outcome() {
+        let setup = RunSetup {
+            max_cost_usd: Some(2.5),
+            max_tokens: Some(1000),
+            max_duration_ms: Some(60_000),
+            ..RunSetup::default()
+        };
         for outcome in [
             Outcome::Complete,
             Outcome::CompleteScmFailed,
@@ -421,10 +427,20 @@ mod tests {
             Outcome::PromptMissing,
             Outcome::InternalError,
         ] {
-            let advice = next_step(outcome, "20261115-202752-a1b2").unwrap_or_default();
-            for command in advice.split('`').filter(|word| word.starts_with("ralph ")) {
+            let ending = RunEnding {
+                run: "a1b2",
+                outcome,
+                budget_used_up: true,
+                iterations: 10,
+                max_iterations: 10,
+                cut_off: false,
+                scm_done: &[],
+                limit_ends: None,
+                setup: Some(&setup),
+            };
+            for command in ending.next_steps().commands {
                 let parsed = Cli::try_parse_from(command.split(' '));
-                assert!(parsed.is_ok(), "{outcome:?}: {advice}");
+                assert!(parsed.is_ok(), "{outcome:?}: {command}");
             }
         }
     }

@@ -10,9 +10,7 @@ use ralph_report::warning_text::warning_text;
 use ralph_sandbox::selection::Selection;
 use ralph_shell_policy::CommandAllowList;
 
-use super::{
-    LaunchAction, LaunchPlan, active_marker, agent, checks, dry_run, sandbox,
-};
+use super::{LaunchAction, LaunchPlan, active_marker, agent, checks, dry_run, sandbox};
 
 /// A run that passed its preflight. Later failures are events and an exit code.
 #[derive(Debug)]

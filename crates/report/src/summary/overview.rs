@@ -4,8 +4,8 @@ use jiff::tz::TimeZone;
 
 use super::words::{MAX_FAILURES, format_time, short_commit_id};
 use super::{CommitRangeCounts, RunActivity, Summary};
+use crate::next_steps::RunEnding;
 use crate::run_table::outcome_label;
-use crate::terminal::RunEnding;
 use ralph_events::event::{Class, Outcome};
 use ralph_events::journal;
 use ralph_events::run_state::ScmTaskState;
@@ -81,8 +81,12 @@ fn next_step(facts: &Summary, zone: &TimeZone) -> Option<String> {
         cut_off: last.is_some_and(|last| last.record.cut_off || !last.record.ended),
         scm_done: last.map_or(&[], |last| &last.record.scm_done),
         limit_ends: limit_ends.as_deref(),
+        setup: facts.info.setup.as_deref(),
     };
-    ending.next_step()
+    let steps = ending.next_steps();
+    let commands = steps.commands.iter().map(|command| format!("`{command}`"));
+    let words: Vec<String> = steps.notes.into_iter().chain(commands).collect();
+    (!words.is_empty()).then(|| words.join(" "))
 }
 
 /// The outcome with its exit code, or the current state.

@@ -4,8 +4,8 @@ use jiff::tz::TimeZone;
 
 use super::words::{commit_line, format_time};
 use super::{IterationSummary, RunActivity, Summary};
+use crate::next_steps::unchecked_work_note;
 use crate::run_table::continued_after_text;
-use crate::terminal::cut_short_message;
 use ralph_events::event::{Class, Outcome, WaitReason};
 use ralph_events::run_state::{Continuation, Listed, Wait};
 use ralph_events::text;
@@ -117,7 +117,8 @@ fn remaining_lines(facts: &Summary) -> Vec<String> {
     // The advice for a budget says it.
     let is_told = facts.end.outcome == Some(Outcome::Budget);
     let cut_off = cut_off.filter(|last| has_done_work(last) && !is_told);
-    lines.extend(cut_off.map(|last| cut_short_message(last.record.number, &last.record.scm_done)));
+    lines
+        .extend(cut_off.map(|last| unchecked_work_note(last.record.number, &last.record.scm_done)));
     let undone = facts.scm.iter().filter(|task| !task.recovered);
     lines.extend(undone.map(|task| format!("SCM task not done: {}: {}", task.task, task.reason)));
     let left = &facts.remaining;

@@ -51,10 +51,8 @@ fn rows(event: &Event<'_>, setup: &RunSetup) -> Vec<(&'static str, String)> {
         [] => "none".to_owned(),
         checks => checks.join(", "),
     };
-    let mut limits = vec![format!(
-        "{max_iterations} iteration{}",
-        plural(u64::from(*max_iterations))
-    )];
+    let mut limits =
+        vec![format!("{max_iterations} iteration{}", plural(u64::from(*max_iterations)))];
     limits.extend(setup.max_cost_usd.map(text::format_dollars));
     limits.extend(setup.max_tokens.map(|tokens| format!("{} tokens", text::format_count(tokens))));
     limits.extend(setup.max_duration_ms.map(text::format_duration));

@@ -1,19 +1,22 @@
 //! Events of the run itself: iterations, guardrails, SCM, waits, the end.
 
+use super::header::short_id;
 use super::words::{
-    PROMPT_ECHO_MESSAGE, RunEnding, describe_cause, describe_class, describe_exit,
-    describe_outcome, format_figures, format_progress, plural,
+    PROMPT_ECHO_MESSAGE, describe_cause, describe_class, describe_exit, describe_outcome,
+    format_effort, format_figures, format_progress, plural,
 };
 use super::{MAX_DETAIL, MAX_PROMPT, Paragraph, TerminalReporter};
+use crate::next_steps::{NextSteps, RunEnding};
 use crate::run_table::continued_after_text;
 use crate::style::TextRole;
 use crate::time_text::local_time;
 use crate::warning_text::warning_text;
 use ralph_events::event::{Class, Event, Leftover, Outcome, Purpose, Stamp, WaitReason};
-use ralph_events::run_state::RunState;
+use ralph_events::run_state::{Cost, RunState};
 use ralph_events::text;
 
 const MAX_PROCESSES: usize = 5;
+const SHORT_COMMIT: usize = 7;
 
 impl TerminalReporter {
     pub(super) fn run_event(&mut self, at: Stamp, event: &Event<'_>, run: &RunState) {
@@ -27,20 +30,17 @@ impl TerminalReporter {
             Event::RunContinued { after, iterations, cut_off, unchecked, usage, duration_ms }
                 if loud =>
             {
+                let cost = Cost { reported: usage.cost_usd, estimated: None };
+                let effort = format_effort(*iterations, false, *duration_ms, cost);
                 let mut pen = self.line(at, Paragraph::Run);
-                pen.text(marks.run)
-                    .text(&format!(" Goes on after {}", continued_after_text(*after)));
+                pen.text(&format!("Resumed after {}", continued_after_text(*after)));
                 if let Some(iteration) = cut_off {
-                    pen.text(&format!(": iteration {iteration} is begun again"));
+                    pen.text(&format!(": restarting iteration {iteration}"));
                 }
                 if let Some(iteration) = unchecked {
-                    pen.text(&format!(
-                        ": what the agent of iteration {iteration} did is checked now, without another agent"
-                    ));
+                    pen.text(&format!(": checking the work of iteration {iteration} first"));
                 }
-                pen.text(" ")
-                    .text(&format_figures(Some(*iterations), usage, &[], *duration_ms))
-                    .end();
+                pen.text(&format!(". So far{}.", effort.replacen(" after", "", 1))).end();
             }
             Event::IterationStarted { max_iterations } if loud => {
                 let (number, rule) = (format_progress(at.iteration, *max_iterations), marks.rule);
@@ -69,15 +69,10 @@ impl TerminalReporter {
             }
             Event::NetworkRefused { host, port, reason, allow } => {
                 let mut pen = self.line(at, Paragraph::Run);
-                pen.mark(marks.denied, TextRole::Caution, "Refused");
-                pen.text(": ")
-                    .untrusted(host)
-                    .text(&format!(":{port}, because "))
-                    .untrusted(reason);
-                pen.text("; to allow it: \"allowedDomains\": [\"")
-                    .untrusted(allow)
-                    .text("\"]")
-                    .end();
+                pen.mark(marks.denied, TextRole::Caution, "Connection refused");
+                pen.text(": ").untrusted(host).text(&format!(":{port} (")).untrusted(reason);
+                pen.text("). To allow it, add \"").untrusted(allow);
+                pen.text("\" to sandbox.allowedDomains.").end();
             }
             Event::Retrying { class, message, delay_ms, failures, max_failures } => {
                 let mut pen = self.line(at, Paragraph::Run);
@@ -105,15 +100,12 @@ impl TerminalReporter {
             Event::GuardrailEnded { .. } => self.guardrail_ended(at, event),
             Event::FeedbackSet { parts } if loud => {
                 for part in parts {
-                    let last = at.iteration >= run.info.max_iterations;
-                    let mut pen = self.line(at, Paragraph::Run);
-                    pen.mark(marks.retry, TextRole::Caution, "Not done");
                     // After the last iteration nothing follows.
-                    if !last {
-                        let action = part.action.as_str();
-                        pen.text(&format!(": the next iteration is told ({action})"));
-                    }
-                    pen.end();
+                    let is_last = at.iteration >= run.info.max_iterations;
+                    let rest =
+                        if is_last { "." } else { ". The failure goes into the next prompt." };
+                    let mut pen = self.line(at, Paragraph::Run);
+                    pen.paint(TextRole::Caution, "Not done").text(rest).end();
                     self.preview_both_ends(at, &part.message);
                 }
             }
@@ -126,7 +118,7 @@ impl TerminalReporter {
             Event::CompletionChecked { complete: true, found, .. } if loud => {
                 // A claim only: gates may still refuse it.
                 let mut pen = self.line(at, Paragraph::Run);
-                pen.text(marks.notice).text(" The agent says that it is done");
+                pen.text("The agent reports done");
                 if let Some(found) = found {
                     pen.text(": ").untrusted(found);
                 }
@@ -135,12 +127,11 @@ impl TerminalReporter {
             Event::Tasks { .. } => self.tasks(at, event),
             Event::TaskListAccepted { list } if loud => {
                 let mut pen = self.line(at, Paragraph::Run);
-                pen.text(marks.notice).text(" Task list accepted as it is: ").untrusted(list).end();
+                pen.text("Task list accepted as it is: ").untrusted(list).end();
             }
             Event::Vetoed { reason } => {
                 let mut pen = self.line(at, Paragraph::Run);
-                pen.mark(marks.denied, TextRole::Bad, "Not complete");
-                pen.text(": ").untrusted(reason).end();
+                pen.paint(TextRole::Bad, "Not done").text(": ").untrusted(reason).end();
             }
             Event::Warning { .. }
             | Event::Recovered { .. }
@@ -155,20 +146,20 @@ impl TerminalReporter {
                 pen.text("Received signal, shutting down...").end();
                 if !self.style.quiet && !self.idle {
                     let mut pen = self.stderr_line(at);
-                    pen.text("What is running may finish; a second signal ends it now.").end();
+                    pen.text("Finishing the current step. Press Ctrl+C again to stop now.").end();
                 }
             }
             Event::StopRequested { now: true, signal } => {
                 let idle = self.idle;
                 let mut pen = self.stderr_line(at);
                 pen.text("Received ").untrusted(signal);
-                pen.text(if idle { ", shutting down..." } else { ", ending the agent now..." })
+                pen.text(if idle { ", shutting down..." } else { ", stopping the agent now..." })
                     .end();
             }
-            Event::PauseRequested => self.write_stderr(at, "Pausing after what is running..."),
+            Event::PauseRequested => self.write_stderr(at, "Pausing after the current step..."),
             Event::Paused => self.write_stderr(at, "Paused."),
             Event::DialogOpened { dialog } => {
-                self.write_stderr(at, &format!("A dialog waits for a person: {dialog}."));
+                self.write_stderr(at, &format!("A dialog waits for you: {dialog}."));
             }
             Event::Resumed { .. } => self.write_stderr(at, "Resumed."),
             Event::RunEnded { .. } => self.run_ended(at, event, run),
@@ -208,7 +199,7 @@ impl TerminalReporter {
             let mut pen = self.line(at, Paragraph::Run);
             pen.text(mark).text(" ");
             match total {
-                _ if *unreadable => pen.text("Stories: not known while the list cannot be read"),
+                _ if *unreadable => pen.text("Stories: unknown, the task list cannot be read"),
                 0 => pen.text("No stories yet"),
                 _ => pen.text(&format!("Stories: {done} of {total} pass")),
             };
@@ -219,7 +210,7 @@ impl TerminalReporter {
                 }
             }
             if let Some(first) = problems.first().filter(|_| known) {
-                pen.text("; not complete: ").untrusted(first);
+                pen.text("; not done: ").untrusted(first);
                 match problems.len() - 1 {
                     0 => {}
                     more => drop(pen.text(&format!("; and {more} more"))),
@@ -306,7 +297,7 @@ impl TerminalReporter {
         let (survived, ended): (Vec<_>, Vec<_>) =
             processes.iter().cloned().partition(|process| process.survived);
         for (processes, words) in
-            [(&ended, if kept { "Left running" } else { "Ended" }), (&survived, "Could not end")]
+            [(&ended, if kept { "Left running" } else { "Killed" }), (&survived, "Could not kill")]
         {
             if !processes.is_empty() {
                 self.write_leftovers(at, processes, words, kept);
@@ -317,20 +308,21 @@ impl TerminalReporter {
     fn write_leftovers(&mut self, at: Stamp, processes: &[Leftover], words: &str, kept: bool) {
         let count = processes.len();
         let what = if count == 1 { "process" } else { "processes" };
-        let whose = if kept { "of the agent's" } else { "that the agent had left running" };
-        let mut message = format!("{words} {count} {what} {whose}: ");
+        let whose = if kept { "of the agent" } else { "that the agent left behind" };
+        let mut message = format!("{words} {count} {what} {whose} (");
         let named: Vec<String> = processes
             .iter()
             .take(MAX_PROCESSES)
             .map(|process| {
                 let command = text::truncate(&process.command, 80, self.marks.more);
-                format!("{} {command}", process.pid)
+                format!("pid {}, `{command}`", process.pid)
             })
             .collect();
-        message.push_str(&named.join(", "));
+        message.push_str(&named.join("; "));
         if count > MAX_PROCESSES {
-            message.push_str(&format!(" and {} more", count - MAX_PROCESSES));
+            message.push_str(&format!("; and {} more", count - MAX_PROCESSES));
         }
+        message.push(')');
         self.warn(at, &message);
     }
 
@@ -348,10 +340,12 @@ impl TerminalReporter {
         }
         let until = self.format_time(at, until_ms);
         let left = text::format_duration(u64::try_from(until_ms - at.time_ms).unwrap_or(0));
-        let mark = self.marks.wait;
         let mut pen = self.line(at, Paragraph::Run);
-        pen.mark(mark, TextRole::Caution, "Rate limit");
-        pen.text(&format!(": waiting until {until} ({left})")).end();
+        pen.paint(TextRole::Caution, "Rate limit reached");
+        pen.text(&format!(
+            ": resets at {until} (in {left}). Waiting; this iteration is not counted."
+        ))
+        .end();
     }
 
     /// Local time, with the date if it is another day.
@@ -426,78 +420,81 @@ impl TerminalReporter {
     }
 
     fn run_ended(&mut self, at: Stamp, event: &Event<'_>, run: &RunState) {
-        let Event::RunEnded {
-            outcome,
-            message,
-            iterations,
-            cut_off,
-            duration_ms,
-            usage,
-            tools,
-            tool_errors,
-            ..
-        } = event
+        let Event::RunEnded { outcome, message, iterations, cut_off, duration_ms, .. } = event
         else {
             return;
         };
-        let marks = self.marks;
-        let (mark, paint) = match outcome {
-            Outcome::Complete => (marks.ok, TextRole::Good),
-            Outcome::CompleteScmFailed => (marks.warning, TextRole::Caution),
-            Outcome::LimitReached | Outcome::Interrupted | Outcome::Budget | Outcome::Stalled => {
-                (marks.stopped, TextRole::Caution)
-            }
-            _ => (marks.error, TextRole::Bad),
+        let role = match outcome {
+            Outcome::Complete => TextRole::Good,
+            Outcome::CompleteScmFailed
+            | Outcome::LimitReached
+            | Outcome::Interrupted
+            | Outcome::Budget
+            | Outcome::Stalled => TextRole::Caution,
+            _ => TextRole::Bad,
         };
-        let counts = [("tools", *tools), ("errors", *tool_errors)];
-        let mut figures = format_figures(Some(*iterations), usage, &counts, *duration_ms);
-        if *cut_off {
-            let words = format!("iterations: {iterations}");
-            figures = figures.replacen(&words, &format!("{words}, the last not finished"), 1);
-        }
-        // A budget counts estimates, too, which the reported cost lacks.
-        if *outcome == Outcome::Budget && run.cost().estimated.is_some() {
-            figures = figures.replacen("cost: ", "cost told: ", 1);
-        }
         let last = run.iterations.last();
         let last_class = last.and_then(|last| last.class);
         let met_rate_limit = matches!(last_class, Some(Class::RateLimited | Class::Overloaded));
         let words = match outcome {
-            Outcome::AgentFailed if met_rate_limit => "Run stopped by a limit of the agent's",
+            Outcome::AgentFailed if met_rate_limit => "Stopped by the agent's rate limit",
             outcome => describe_outcome(*outcome),
         };
         let mut pen = self.line(at, Paragraph::End);
-        pen.mark(mark, paint, words);
-        // These outcomes need no further message.
-        let told = matches!(
+        pen.paint(role, words);
+        // The other outcomes speak for themselves, unless the work was complete before the start.
+        let is_explained = matches!(
             outcome,
-            Outcome::Complete
-                | Outcome::CompleteScmFailed
-                | Outcome::LimitReached
-                | Outcome::Interrupted
-        );
-        // The work was complete before the start.
-        let was_done = *iterations == 0 && *outcome == Outcome::Complete;
-        if (!told || was_done) && !message.is_empty() {
-            pen.text(": ").untrusted(message);
+            Outcome::CompleteScmFailed | Outcome::LimitReached | Outcome::Interrupted
+        ) || (*outcome == Outcome::Complete && *iterations > 0);
+        if !is_explained && !message.is_empty() {
+            pen.text(": ").untrusted(message).text(",");
         }
-        pen.text(" ").text(&figures).end();
+        pen.text(&format_effort(*iterations, *cut_off, *duration_ms, run.cost())).text(".").end();
+        if !self.style.quiet {
+            self.closing_rows(at, *outcome, *iterations, *cut_off, run);
+        }
+    }
+
+    /// The commits, the report and the next commands.
+    fn closing_rows(
+        &mut self,
+        at: Stamp,
+        outcome: Outcome,
+        iterations: u32,
+        cut_off: bool,
+        run: &RunState,
+    ) {
+        let last = run.iterations.last();
         let limit_ends = run.notices.limit_ends_ms.filter(|ms| *ms > at.time_ms);
         let limit_ends = limit_ends.map(|ms| self.format_time(at, ms));
         let ending = RunEnding {
-            run: &run.info.run,
-            outcome: *outcome,
+            run: short_id(&run.info.run),
+            outcome,
             budget_used_up: run.end.as_ref().is_some_and(|end| end.used_up.is_some()),
-            iterations: *iterations,
+            iterations,
             max_iterations: run.info.max_iterations,
-            cut_off: *cut_off,
+            cut_off,
             scm_done: last.map_or(&[], |last| &last.scm_done),
             limit_ends: limit_ends.as_deref(),
+            setup: run.info.setup.as_deref(),
         };
-        if !self.style.quiet
-            && let Some(next) = ending.next_step()
-        {
-            self.note(at, "Next: ", &next, MAX_DETAIL);
+        let NextSteps { notes, commands } = ending.next_steps();
+        if let Some(commit) = &run.repository.last_commit {
+            let count = run.repository.commit_count;
+            let label = format!("{count} commit{}", plural(u64::from(count)));
+            let id = text::truncate(&commit.id, SHORT_COMMIT, "");
+            self.row(at, &label, &format!("{id} {}", commit.subject));
         }
+        self.row(at, "report", &format!("ralph report {}", short_id(&run.info.run)));
+        for (index, step) in notes.iter().chain(&commands).enumerate() {
+            self.row(at, if index == 0 { "next" } else { "" }, step);
+        }
+    }
+
+    fn row(&mut self, at: Stamp, label: &str, words: &str) {
+        let mut pen = self.line(at, Paragraph::End);
+        pen.text("  ").paint(TextRole::Faint, &format!("{label:<10}")).text(" ");
+        pen.untrusted(words).end();
     }
 }
