@@ -9,10 +9,9 @@ use ralph_events::text;
 impl TerminalReporter {
     pub(super) fn run_started(&mut self, at: Stamp, event: &Event<'_>) {
         let Event::RunStarted { run, version, agent, setup, .. } = event else { return };
-        let unknown = RunSetup::default();
-        let setup = setup.as_deref().unwrap_or(&unknown);
         if self.style.quiet {
-            if let Some(risk) = isolation_risk(agent, &setup.isolation) {
+            let risk = setup.as_ref().and_then(|setup| isolation_risk(agent, &setup.isolation));
+            if let Some(risk) = risk {
                 self.warn(at, &format!("no sandbox: {risk}"));
             }
             return;
@@ -22,11 +21,11 @@ impl TerminalReporter {
         pen.start_style(TextRole::Heading).text("ralph ").untrusted(version).plain();
         pen.text(separator).text("run ").untrusted(short_id(run));
         pen.text(separator).untrusted(agent);
-        if let Some(version) = &setup.agent_version {
+        if let Some(version) = setup.as_ref().and_then(|setup| setup.agent_version.as_ref()) {
             pen.text(" ").untrusted(version);
         }
         pen.end();
-        for (label, words) in rows(event, setup) {
+        for (label, words) in rows(event) {
             let mut pen = self.line(at, Paragraph::Run);
             pen.text("  ").paint(TextRole::Faint, &format!("{label:<8}")).text(" ");
             pen.untrusted_up_to(&words, MAX_PROMPT).end();
@@ -40,23 +39,49 @@ pub(crate) fn short_id(run: &str) -> &str {
     &run[start..]
 }
 
-fn rows(event: &Event<'_>, setup: &RunSetup) -> Vec<(&'static str, String)> {
-    let Event::RunStarted { command, agent, prompt, max_iterations, .. } = event else {
+fn rows(event: &Event<'_>) -> Vec<(&'static str, String)> {
+    let Event::RunStarted { command, agent, prompt, max_iterations, setup, .. } = event else {
         return Vec::new();
     };
-    let checks = match setup.checks.as_slice() {
+    let mut rows = Vec::new();
+    let iterations = format!("{max_iterations} iteration{}", plural(u64::from(*max_iterations)));
+    match setup {
+        None => rows.push(("limit", iterations)),
+        Some(setup) => rows.extend([
+            ("checks", describe_checks(&setup.checks, command)),
+            ("limit", [vec![iterations], describe_budget(setup)].concat().join(", ")),
+            ("sandbox", describe_isolation(agent, &setup.isolation)),
+        ]),
+    }
+    if !prompt.is_empty() {
+        let rereads = setup.as_ref().is_some_and(|setup| setup.rereads_prompt);
+        let note = if rereads { " (reread before each iteration)" } else { "" };
+        rows.push(("prompt", format!("{prompt}{note}")));
+    }
+    rows
+}
+
+fn describe_checks(checks: &[String], command: &str) -> String {
+    match checks {
         [] if command == "run" => {
             "none: nothing verifies the agent's claim. Add --check \"make test\".".to_owned()
         }
         [] => "none".to_owned(),
         checks => checks.join(", "),
-    };
-    let mut limits =
-        vec![format!("{max_iterations} iteration{}", plural(u64::from(*max_iterations)))];
-    limits.extend(setup.max_cost_usd.map(text::format_dollars));
-    limits.extend(setup.max_tokens.map(|tokens| format!("{} tokens", text::format_count(tokens))));
-    limits.extend(setup.max_duration_ms.map(text::format_duration));
-    let sandbox = match &setup.isolation {
+    }
+}
+
+fn describe_budget(setup: &RunSetup) -> Vec<String> {
+    let limits = [
+        setup.max_cost_usd.map(text::format_dollars),
+        setup.max_tokens.map(|tokens| format!("{} tokens", text::format_count(tokens))),
+        setup.max_duration_ms.map(text::format_duration),
+    ];
+    limits.into_iter().flatten().collect()
+}
+
+fn describe_isolation(agent: &str, isolation: &Isolation) -> String {
+    match isolation {
         Isolation::Sandbox { backend, network } => match network.as_str() {
             "allowlist" => format!("{backend}, network: allowed hosts only"),
             network => format!("{backend}, network: {network}"),
@@ -64,13 +89,7 @@ fn rows(event: &Event<'_>, setup: &RunSetup) -> Vec<(&'static str, String)> {
         Isolation::OwnSandbox => format!("{agent}'s own"),
         Isolation::Approval => format!("none: {agent} asks before it runs commands"),
         none => format!("none: {}", isolation_risk(agent, none).unwrap_or_default()),
-    };
-    let mut rows = vec![("checks", checks), ("limit", limits.join(", ")), ("sandbox", sandbox)];
-    if !prompt.is_empty() {
-        let reread = if setup.rereads_prompt { " (reread before each iteration)" } else { "" };
-        rows.push(("prompt", format!("{prompt}{reread}")));
     }
-    rows
 }
 
 /// The danger of running the agent without a sandbox.

@@ -100,14 +100,27 @@ impl TerminalReporter {
             Event::GuardrailEnded { .. } => self.guardrail_ended(at, event),
             Event::FeedbackSet { parts } if loud => {
                 for part in parts {
-                    // After the last iteration nothing follows.
-                    let is_last = at.iteration >= run.info.max_iterations;
-                    let rest =
-                        if is_last { "." } else { ". The failure goes into the next prompt." };
-                    let mut pen = self.line(at, Paragraph::Run);
-                    pen.paint(TextRole::Caution, "Not done").text(rest).end();
                     self.preview_both_ends(at, &part.message);
                 }
+                let failed = run.iterations.last().map_or(&[][..], |last| &last.guardrails);
+                let failed = failed.iter().filter(|check| check.has_failed());
+                let failed: Vec<&str> = failed.map(|check| check.command.as_str()).collect();
+                let mut pen = self.line(at, Paragraph::Run);
+                pen.paint(TextRole::Caution, "Not done");
+                match failed.as_slice() {
+                    [] => {}
+                    [one] => drop(pen.text(": ").untrusted(one).text(" fails")),
+                    several => drop(pen.text(": ").untrusted(&several.join(", ")).text(" fail")),
+                }
+                // After the last iteration nothing follows.
+                let is_last = at.iteration >= run.info.max_iterations;
+                pen.text(match (is_last, failed.len()) {
+                    (true, _) => ".",
+                    (false, 0) => ". The feedback goes into the next prompt.",
+                    (false, 1) => ". Its output goes into the next prompt.",
+                    (false, _) => ". Their output goes into the next prompt.",
+                })
+                .end();
             }
             Event::ScmStarted { argv, .. } if loud => {
                 let command = shell_words::join(argv);
@@ -436,21 +449,32 @@ impl TerminalReporter {
         let last = run.iterations.last();
         let last_class = last.and_then(|last| last.class);
         let met_rate_limit = matches!(last_class, Some(Class::RateLimited | Class::Overloaded));
-        let words = match outcome {
-            Outcome::AgentFailed if met_rate_limit => "Stopped by the agent's rate limit",
-            outcome => describe_outcome(*outcome),
+        let used_up = run.end.as_ref().and_then(|end| end.used_up.as_deref());
+        let words = match (outcome, used_up) {
+            (Outcome::Budget, Some(used_up)) => format!("Stopped: budget used up ({used_up})"),
+            (Outcome::AgentFailed, _) if met_rate_limit => {
+                "Stopped by the agent's rate limit".to_owned()
+            }
+            (outcome, _) => describe_outcome(*outcome).to_owned(),
+        };
+        // The other outcomes speak for themselves, unless the work was complete before the start.
+        let is_explained = match outcome {
+            Outcome::CompleteScmFailed | Outcome::LimitReached | Outcome::Interrupted => true,
+            Outcome::Budget => used_up.is_some(),
+            Outcome::Complete => *iterations > 0,
+            _ => false,
         };
         let mut pen = self.line(at, Paragraph::End);
-        pen.paint(role, words);
-        // The other outcomes speak for themselves, unless the work was complete before the start.
-        let is_explained = matches!(
-            outcome,
-            Outcome::CompleteScmFailed | Outcome::LimitReached | Outcome::Interrupted
-        ) || (*outcome == Outcome::Complete && *iterations > 0);
-        if !is_explained && !message.is_empty() {
-            pen.text(": ").untrusted(message).text(",");
+        pen.start_style(role).untrusted(&words).plain();
+        if *iterations > 0 {
+            pen.text(&format_effort(*iterations, *cut_off, *duration_ms, run.cost()));
         }
-        pen.text(&format_effort(*iterations, *cut_off, *duration_ms, run.cost())).text(".").end();
+        if is_explained || message.is_empty() {
+            pen.text(".");
+        } else {
+            pen.text(": ").untrusted(message);
+        }
+        pen.end();
         if !self.style.quiet {
             self.closing_rows(at, *outcome, *iterations, *cut_off, run);
         }

@@ -3,8 +3,8 @@ use super::*;
 use crate::output::tests::Sink;
 use crate::replay::replay;
 use ralph_events::event::{
-    Class, Entry, Exit, FailAction, Failure, FailureKind, Feedback, Leftover, Outcome, Stream,
-    TodoItem, TodoStatus, Usage, WaitReason,
+    Class, Commit, Entry, Exit, FailAction, Failure, FailureKind, Feedback, Leftover, Outcome,
+    Stream, TodoItem, TodoStatus, Usage, WaitReason,
 };
 use ralph_events::run_state::RunState;
 
@@ -252,8 +252,9 @@ fn feedback_mentions_next_iteration_only_if_one_follows() {
         let set = Event::FeedbackSet { parts: vec![part.clone()] };
         out(Style::default(), &[run_started("x", max_iterations), set])
     };
-    assert!(told(2).contains("Not done: the next iteration is told (APPEND)\n"), "{}", told(2));
-    assert!(told(1).contains("Not done\n"), "{}", told(1));
+    let next = "Not done. The feedback goes into the next prompt.\n";
+    assert!(told(2).contains(next), "{}", told(2));
+    assert!(told(1).contains("Not done.\n"), "{}", told(1));
 }
 
 #[test]
@@ -346,11 +347,13 @@ fn rate_limit_wait_until_other_day_shows_date() {
     let waiting = |until_ms| Event::Waiting { reason: WaitReason::RateLimit, until_ms };
     assert_eq!(
         out(emoji(), &[waiting(START + 754_000)]),
-        "⏳ Rate limit: waiting until 20:40:26 (12m34s)\n"
+        "Rate limit reached: resets at 20:40:26 (in 12m34s). \
+         Waiting; this iteration is not counted.\n"
     );
     assert_eq!(
         out(emoji(), &[waiting(START + 36_000_000)]),
-        "⏳ Rate limit: waiting until 2026-11-16 06:27:52 (10h0m)\n"
+        "Rate limit reached: resets at 2026-11-16 06:27:52 (in 10h0m). \
+         Waiting; this iteration is not counted.\n"
     );
 }
 
@@ -380,9 +383,8 @@ fn cut_off_iteration_is_reported_as_checked_only_if_so() {
         detail: "".into(),
         duration_ms: 1,
     };
-    let unchecked = "; what iteration 1 did lies in the work tree, unchecked and not committed";
-    let checked =
-        "; iteration 1 passed its checks, and was cut off after these SCM tasks: commit\n";
+    let unchecked = "The work of iteration 1 is in the work tree, unchecked and uncommitted.\n";
+    let checked = "Iteration 1 passed its checks and was interrupted after: commit.\n";
     for (scm, said) in [
         (vec![], unchecked),
         (vec![scm("commit", false)], unchecked),
@@ -409,10 +411,11 @@ fn run_ended_by_rate_limit_shows_reset_time() {
     };
     let seconds = START / 1000 + 754;
     let told = events(Class::RateLimited, Some(seconds));
-    assert!(told.contains("Run stopped by a limit of the agent's: limit (not allowed)"), "{told}");
-    assert!(told.contains("Next: the limit ends at 20:40:26; then `ralph resume "), "{told}");
+    assert!(told.contains("Stopped by the agent's rate limit in iteration 1"), "{told}");
+    assert!(told.contains(": limit (not allowed)\n"), "{told}");
+    assert!(told.contains("next       The rate limit ends at 20:40:26.\n"), "{told}");
     let told = events(Class::RateLimited, None);
-    assert!(told.contains("a limit of the agent's") && !told.contains("limit ends"), "{told}");
+    assert!(told.contains("the agent's rate limit") && !told.contains("limit ends"), "{told}");
     let told = events(Class::Failed, Some(seconds));
     assert!(told.contains("kept failing") && !told.contains("limit ends"), "{told}");
 }
@@ -432,15 +435,35 @@ fn every_run_end_shows_next_step() {
     ] {
         let shown = out(Style::default(), &[run_ended(outcome, "why", false)]);
         let (first, next) = shown.split_once('\n').unwrap();
-        assert!(first.ends_with("(iterations: 1, time: 1.0s)"), "{shown}");
+        assert!(first.contains(" after 1 iteration in 1.0s"), "{shown}");
         let obvious = matches!(
             outcome,
             Outcome::CompleteScmFailed | Outcome::LimitReached | Outcome::Interrupted
         );
-        assert_eq!(first.contains(": why "), !obvious, "{shown}");
-        assert!(next.starts_with("  |  Next: "), "{shown}");
-        assert_eq!(first.starts_with("[OK]"), outcome == Outcome::Complete, "{shown}");
+        assert_eq!(first.ends_with(": why"), !obvious, "{shown}");
+        assert!(next.contains("\n  next       "), "{shown}");
     }
+}
+
+#[test]
+fn run_end_shows_last_commit_and_report() {
+    let commit = Commit {
+        id: "b91c7ad0123".to_owned(),
+        subject: "fix: return None for empty input".to_owned(),
+        replaces: None,
+        since: None,
+    };
+    let made =
+        Event::Repository { head: "b91c7ad".into(), commits: vec![commit], by_others: false };
+    let end = run_ended(Outcome::Complete, "", false);
+    let start = Event::IterationStarted { max_iterations: 3 };
+    let shown = out(Style::default(), &[run_started("20261115-202752-a3f1", 3), start, made, end]);
+    let expected = "\
+Done after 1 iteration in 1.0s.
+  1 commit   b91c7ad fix: return None for empty input
+  report     ralph report a3f1
+";
+    assert!(shown.ends_with(expected), "{shown}");
 }
 
 #[test]
@@ -542,7 +565,7 @@ fn task_list_shows_next_story_and_problems_once() {
     assert_eq!(err, format!("{gone}[WARN] t: is not valid JSON\n"));
     let lines: Vec<&str> = out.lines().filter(|line| line.contains("[TODO]")).collect();
     let next = "[TODO] Stories: 0 of 2 pass, next US-1: A title";
-    let still = format!("{next}; not complete: t: US-2 is gone");
+    let still = format!("{next}; not done: t: US-2 is gone");
     assert_eq!(
         lines,
         [
@@ -551,7 +574,7 @@ fn task_list_shows_next_story_and_problems_once() {
             &still,
             "[TODO] Stories: 1 of 2 pass",
             "[TODO] Stories: 1 of 2 pass",
-            "[TODO] Stories: not known while the list cannot be read"
+            "[TODO] Stories: unknown, the task list cannot be read"
         ]
     );
     let quiet = Style { quiet: true, ..Style::default() };
