@@ -118,7 +118,7 @@ fn command_reference_matches_program() {
     let mut definition = cli::definition();
     definition.build();
     let mut text = format!("# Commands\n\n{GENERATED}");
-    text.push_str("Look up here every command and flag, with examples.\n\n");
+    text.push_str("Use this page to look up every command and flag, with examples.\n\n");
     let is_visible =
         |command: &&clap::Command| !command.is_hide_set() && command.get_name() != "help";
     for command in definition.get_subcommands().filter(is_visible) {
@@ -213,7 +213,7 @@ fn settings_reference_matches_schema() {
     let defaults = serde_json::to_value(Settings::default()).unwrap();
     let mut text = format!("# Settings\n\n{GENERATED}");
     text.push_str(
-        "Look up here every key of `.ralph/settings.json`, its default, and the environment variable \
+        "Use this page to look up every key of `.ralph/settings.json`, its default, and the environment variable \
          that sets it. `ralph settings --schema` prints the same as a JSON Schema. \
          [Settings files](configuration.md) describes how settings are merged.\n\n\
          A *duration* is a number of seconds or a text such as `\"90m\"` or `\"1h30m\"`.\n",

@@ -137,10 +137,10 @@ fn count(commands: &str) -> (usize, usize) {
 fn prepare(project: &Project, page: &Path, script: &str) -> String {
     let bin = project.sibling("bin");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_ralph"), bin.join("ralph")).unwrap();
-    let has_jq = Command::new("jq").arg("--version").output().is_ok();
-    let stand_ins = [("agent", "claude"), ("agent", "codex"), ("cat", "jq")];
-    for (program, name) in &stand_ins[..if has_jq { 2 } else { 3 }] {
-        copy(program, &bin.join(name));
+    let is_missing = |name: &&str| Command::new(name).arg("--version").output().is_err();
+    for name in ["claude", "codex"].into_iter().chain(["jq", "make"].into_iter().filter(is_missing))
+    {
+        copy_agent(&bin.join(name));
     }
     // A tutorial starts from nothing.
     if page.starts_with("docs/src/tutorial") {
@@ -154,7 +154,7 @@ fn prepare(project: &Project, page: &Path, script: &str) -> String {
     }
     project.write("specs/README.md", "It works.\n").write("Makefile", "test lint:\n\t@true\n");
     project.write(".gitignore", "/my-agent\n");
-    copy("agent", &project.path().join("my-agent"));
+    copy_agent(&project.path().join("my-agent"));
     project.git_command(["add", "."]);
     project.git_command(["commit", "--quiet", "-m", "Begin"]);
     let run = ["run", "-f", "PROMPT.md", "--name", "first", "--", "claude"];
@@ -167,12 +167,9 @@ fn prepare(project: &Project, page: &Path, script: &str) -> String {
 
 /// Copies by another process: a file that this one has open for writing cannot be executed while
 /// another thread forks.
-fn copy(program: &str, to: &Path) {
-    let from = match program {
-        "cat" => PathBuf::from("/bin/cat"),
-        name => root().join("tests/docs").join(name),
-    };
-    assert!(Command::new("cp").arg(from).arg(to).status().unwrap().success());
+fn copy_agent(to: &Path) {
+    let mut copy = Command::new("cp");
+    assert!(copy.arg(root().join("tests/docs/agent")).arg(to).status().unwrap().success());
 }
 
 #[test]
