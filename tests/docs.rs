@@ -484,6 +484,21 @@ fn every_link_has_a_target() {
 }
 
 #[test]
+fn pages_to_read_are_short() {
+    for page in pages() {
+        let limit = match page.strip_prefix("docs/src") {
+            Ok(chapter) if chapter.parent() == Some(Path::new("")) => continue,
+            Ok(chapter) if chapter.starts_with("reference") => continue,
+            Ok(_) => 900,
+            Err(_) if page == Path::new("README.md") => 700,
+            Err(_) => continue,
+        };
+        let words = read(&page).split_whitespace().count();
+        assert!(words <= limit, "{} has {words} words, at most {limit} fit", page.display());
+    }
+}
+
+#[test]
 fn summary_lists_every_page() {
     let summary = read("docs/src/SUMMARY.md");
     for page in pages() {
