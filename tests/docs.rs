@@ -17,6 +17,7 @@ use clap::error::ErrorKind::{DisplayHelpOnMissingArgumentOrSubcommand, MissingRe
 use ralph::cli::{self, Cli};
 use ralph::config::env::variable_name;
 use ralph::config::{self, Settings, Sources, schema};
+use ralph::platform::{self, GUARANTEES, PLATFORMS};
 use ralph_agents::Recording;
 use ralph_agents::profile::{AgentHome, AgentProfile, FileExposure, MODEL_SERVICE_PREFIXES};
 use ralph_events::error::ErrorKind;
@@ -578,6 +579,20 @@ fn agent_table_matches_profiles() {
         text.push('\n');
     }
     generated_section("docs/src/reference/agents.md", "agents", &text);
+}
+
+#[test]
+fn platform_table_matches_program() {
+    let names: Vec<&str> = PLATFORMS.iter().map(|platform| platform.name).collect();
+    let mut text = format!("| | {} |\n|---|{}\n", names.join(" | "), "---|".repeat(names.len()));
+    for guarantee in GUARANTEES {
+        let cells: Vec<String> =
+            PLATFORMS.iter().map(|platform| platform.evidence(guarantee).to_string()).collect();
+        text.push_str(&format!("| {} | {} |\n", guarantee.text, cells.join(" | ")));
+    }
+    generated_section("docs/src/reference/platforms.md", "platforms", &text);
+    let summary = platform::summary();
+    assert!(read("README.md").contains(&summary), "README.md does not say: {summary}");
 }
 
 #[test]

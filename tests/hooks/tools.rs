@@ -98,6 +98,19 @@ fn tool_call_leaving_project_is_denied() {
 }
 
 #[test]
+fn home_behind_link_is_protected() {
+    let project = Project::git();
+    let volume = project.sibling("volume");
+    std::fs::create_dir(&volume).expect("a directory");
+    let home = project.sibling("linked-home");
+    std::os::unix::fs::symlink(&volume, &home).expect("a link");
+    let call = bash(&project, "cat ~/.ssh/id_ed25519.pub ~/.aws/credentials");
+    denial(&in_loop(hook(&project, "pre-tool-use", &call)).env("HOME", &home).run());
+    let call = bash(&project, "cat ~/notes");
+    in_loop(hook(&project, "pre-tool-use", &call)).env("HOME", &home).run().assert_silent();
+}
+
+#[test]
 fn project_is_session_start_directory() {
     let project = Project::git();
     project.write("sub/build/x", "");

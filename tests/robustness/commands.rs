@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::support::{LONG, Project, wait_until};
 
-const DIALOG: [(&str, &str); 15] = [
+const DIALOG: [(&str, &str); 16] = [
     ("Agent command (e.g., claude, codex, amp, or other LLM CLI): ", "claude"),
     ("Agent flags (comma-separated, optional): ", "--model,opus"),
     ("Maximum iterations [10]: ", ""),
@@ -23,6 +23,7 @@ const DIALOG: [(&str, &str); 15] = [
     ("Configure SCM? (y/N): ", "y"),
     ("  SCM command (e.g., git): ", "git"),
     ("  SCM tasks (comma-separated, e.g., commit,push): ", "commit"),
+    ("Budget per run in US dollars (optional): ", ""),
     ("Write starter prompts for `ralph plan` and `ralph build`? (y/N): ", ""),
 ];
 
@@ -58,7 +59,8 @@ fn init_dialog_in_terminal_writes_settings() {
     wait_until(LONG, || tmux.scrollback().contains("Settings written to .ralph/settings.json"));
     let screen = tmux.scrollback();
     let lines: Vec<&str> = screen.lines().map(str::trim_end).collect();
-    assert!(lines.join("\n").starts_with(&transcript(DIALOG.len())), "{screen}");
+    assert!(lines[0] == "Detected" && lines[1].starts_with("  agents  "), "{screen}");
+    assert!(lines.join("\n").contains(&transcript(DIALOG.len())), "{screen}");
     let settings: Value = serde_json::from_str(&project.read(".ralph/settings.json")).unwrap();
     assert_eq!(settings["agent"], json!({"command": "claude", "flags": ["--model", "opus"]}));
     assert_eq!(settings["scm"], json!({"command": "git", "tasks": ["commit"]}));
@@ -66,6 +68,24 @@ fn init_dialog_in_terminal_writes_settings() {
     assert_eq!(settings["sandbox"]["backend"], backend);
     assert!(project.read(".ralph/.gitignore").contains("settings.local.json"));
     project.ralph(["settings"]).run().code(0).stdout_has("agent.command = \"claude\"");
+}
+
+#[test]
+fn init_yes_needs_no_terminal() {
+    let project = Project::git();
+    project.write("Makefile", "test:\n\ttrue\n");
+    project.install_agent("claude", &json!({"sessions": [[]]}));
+    let init = |args: &[&str]| project.ralph(["init", "--yes"]).args(args).run();
+    let output = project.ralph(["init", "--yes"]).env("PATH", "/nowhere").run();
+    output.code(2).stderr_has("error: no agent found on the PATH\nhint: ");
+    let output = init(&[]);
+    output.code(0).stdout_has("  agents  claude").stdout_has("make test (Makefile)");
+    output.stdout_has("\nNext\n");
+    let settings: Value = serde_json::from_str(&project.read(".ralph/settings.json")).unwrap();
+    assert_eq!(settings["guardrails"][0]["command"], "make test");
+    assert_eq!(settings["scm"]["tasks"], json!(["commit"]));
+    init(&[]).code(2).stderr_has("settings.json already exists\nhint: ");
+    init(&["--force"]).code(0);
 }
 
 #[test]
@@ -106,7 +126,7 @@ fn init_aborted_at_any_question_writes_nothing() {
 fn init_without_terminal_is_refused() {
     let project = Project::new();
     let output = project.ralph(["init"]).stdin("claude\n\n\n\n\n\n").run();
-    output.code(2).stderr_has("not a terminal").stderr_has("hint:");
+    output.code(2).stderr_has("not a terminal").stderr_has("hint: `ralph init --yes`");
     assert!(!project.has(".ralph"));
 }
 
@@ -142,6 +162,7 @@ fn doctor_reports_agents_sandbox_and_config_errors() {
         .code(2)
         .stdout_has("codex-cli 9.9")
         .stdout_has("  sandbox   ")
+        .stdout_has("\nPlatform: ")
         .stdout_has("agnet")
         .stdout_has("did you mean agent?")
         .stdout_lacks("config ");
@@ -268,7 +289,9 @@ fn every_error_has_same_prefix() {
     for args in commands {
         let output = project.ralph(args).run();
         output.stdout_is("");
-        assert!(output.stderr.starts_with("ralph: error: "), "{args:?}: {}", output.stderr);
+        // The messages of the worker commands have always named the program.
+        let prefix = if args == ["spawn"] { "ralph: error: " } else { "error: " };
+        assert!(output.stderr.starts_with(prefix), "{args:?}: {}", output.stderr);
         assert!(!output.stderr.contains('\u{1b}'), "{args:?}: {}", output.stderr);
     }
     project.ralph([""; 0]).run().code(2).stderr_has("Usage:").stderr_lacks("error:");
@@ -313,7 +336,7 @@ fn unwritable_stdout_is_error() {
     ] {
         let line = format!("{ralph} {command} >/dev/full");
         let output = project.program("sh", ["-c", &line]).run();
-        output.code(1).stderr_has("ralph: error: ").stderr_has("No space left on device");
+        output.code(1).stderr_has("error: ").stderr_has("No space left on device");
         // `head` instead of `true` might read before it exits.
         let line = format!("({ralph} {command}; echo $? >code) | true; cat code");
         let output = project.program("sh", ["-c", &line]).run();

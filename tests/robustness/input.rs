@@ -12,7 +12,7 @@ const DONE: &str = "<response>DONE</response>";
 
 #[track_caller]
 fn assert_refused(output: &Output) -> &Output {
-    output.code(2).stderr_has("ralph: error: ").stderr_lacks("panicked");
+    output.code(2).stderr_has("error: ").stderr_lacks("panicked");
     assert!(output.stderr.ends_with('\n'), "the shell's prompt must not follow: {output:?}");
     output
 }

@@ -1,4 +1,5 @@
 #!/bin/sh
+# shellcheck disable=SC2163 # What it exports is NAME=VALUE.
 here=$(dirname "$0")
 [ "$1" = sandbox ] && shift
 for word in "$@"; do printf '<%s>' "$word" | tr '\n' ' '; done >> "$here/calls"; echo >> "$here/calls"
@@ -14,6 +15,6 @@ exec)
     *" probe "*) while [ $# -gt 2 ]; do shift; done; touch "$1"; printf 'write-project yes\nread-canary no\nconnect no\norder no\n' ;;
     *setup.sh*) ;;
     *" cat -- "*) while [ $# -gt 1 ]; do shift; done; cat -- "$1" ;;
-    *) shift 2; cd "$2"; shift 2; while [ "$1" = -e ]; do export "$2"; shift 2; done; shift; exec "$@" ;;
+    *) shift 2; cd "$2" || exit; shift 2; while [ "$1" = -e ]; do export "$2"; shift 2; done; shift; exec "$@" ;;
     esac ;;
 esac

@@ -39,8 +39,8 @@ impl ErrorKind {
     }
 }
 
-/// `Display` prints the message after `ralph: error: `, then the hints. A line that starts with a space continues
-/// the line above it.
+/// `Display` prints the message after `error: `, then the hints. A line that starts with a space continues the
+/// line above it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
     pub kind: ErrorKind,
@@ -82,25 +82,21 @@ impl Error {
     pub fn exit_code(&self) -> u8 {
         self.kind.exit_code()
     }
+
+    /// The message and its hints as lines, with `prefix` before each `error: `.
+    pub fn with_prefix(&self, prefix: &str) -> String {
+        let problems = self.message.lines().map(|line| match line.starts_with(' ') {
+            true => line.to_owned(),
+            false => format!("{prefix}error: {line}"),
+        });
+        let hints = self.hints.iter().map(|hint| format!("hint: {hint}"));
+        problems.chain(hints).collect::<Vec<_>>().join("\n")
+    }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut first = true;
-        for line in self.message.lines() {
-            if !first {
-                writeln!(f)?;
-            }
-            if !line.starts_with(' ') {
-                f.write_str("ralph: error: ")?;
-            }
-            f.write_str(line)?;
-            first = false;
-        }
-        for hint in &self.hints {
-            write!(f, "\n  hint: {hint}")?;
-        }
-        Ok(())
+        f.write_str(&self.with_prefix(""))
     }
 }
 
@@ -118,7 +114,7 @@ mod tests {
             .hint("or that");
         assert_eq!(
             error.to_string(),
-            "ralph: error: a.json: x\n  1 | {\nralph: error: a.json: y\n  hint: do this\n  hint: or that"
+            "error: a.json: x\n  1 | {\nerror: a.json: y\nhint: do this\nhint: or that"
         );
     }
 

@@ -12,6 +12,7 @@ pub mod demo;
 pub mod executors;
 pub mod hooks;
 pub mod launch;
+pub mod platform;
 pub mod plugin;
 pub mod project_dir;
 pub mod recover;

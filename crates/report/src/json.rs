@@ -56,7 +56,7 @@ impl Reporter for JsonReporter {
 
     fn take_problem(&mut self) -> Option<Problem> {
         let trouble = self.screen.take_warning()?;
-        self.stderr.write(format!("ralph: warning: {trouble}\n").as_bytes());
+        self.stderr.write(format!("warning: {trouble}\n").as_bytes());
         Some(Problem::Warning(trouble))
     }
 

@@ -9,18 +9,18 @@ use crate::config::Duration;
 
 use crate::launch::LaunchAction;
 
-/// Where to work. It may be said before or after the command.
+/// Where to work. Accepted before and after the command.
 #[derive(Debug, Args)]
 pub struct ProjectArgs {
-    /// Work in this directory instead of the current one. Files that are named for a loop are looked for there.
+    /// Work in this directory; relative file arguments start there.
     #[arg(short = 'C', long, value_name = "PATH", short_alias = 'd', global = true)]
     pub project_dir: Option<PathBuf>,
 }
 
-/// What the agent is asked.
+/// The prompt's source.
 #[derive(Debug, Default, Args)]
 pub struct PromptArgs {
-    /// What to ask the agent.
+    /// The prompt.
     #[arg(
         short,
         long,
@@ -30,41 +30,46 @@ pub struct PromptArgs {
     )]
     pub prompt: Option<String>,
 
-    /// A file with what to ask the agent. It is read again for each iteration.
+    /// A file with the prompt, reread before each iteration.
     #[arg(short = 'f', long, value_name = "FILE")]
     pub prompt_file: Option<PathBuf>,
 }
 
-/// What completes a loop.
+/// The completion rule.
 #[derive(Debug, Default, Args)]
 pub struct CompletionArgs {
-    /// Complete when the agent answers `<response>TEXT</response>` (the default of run, with DONE).
-    #[arg(short, long, value_name = "TEXT")]
+    /// Done when the agent answers `<response>TEXT</response>` [run: DONE].
+    #[arg(short, long, value_name = "TEXT", hide_short_help = true)]
     pub completion_response: Option<String>,
 
-    /// Complete when the agent says `<promise>TEXT</promise>` (the default of plan, build, prompt and
-    /// work, with COMPLETE).
-    #[arg(long, value_name = "TEXT", conflicts_with = "completion_response")]
+    /// Done when the agent answers `<promise>TEXT</promise>` [plan, build, prompt, work: COMPLETE].
+    #[arg(
+        long,
+        value_name = "TEXT",
+        conflicts_with = "completion_response",
+        hide_short_help = true
+    )]
     pub completion_promise: Option<String>,
 
-    /// Complete when what the agent says matches this regular expression.
+    /// Done when the agent's own text matches this regular expression.
     #[arg(
         long,
         value_name = "REGEX",
+        hide_short_help = true,
         conflicts_with_all = ["completion_response", "completion_promise"]
     )]
     pub done_pattern: Option<String>,
 }
 
-/// What every loop takes.
+/// Arguments of every loop command.
 #[derive(Debug, Default, Args)]
 pub struct LoopArgs {
-    /// What to call the run, for commands such as `ralph status`; without this, a worker is worker-1 and so on, and
-    /// other runs have the name of their directory.
-    #[arg(long, value_name = "NAME")]
+    /// A name for the run, used by `status`, `pause`, `logs` and others [default: the directory's name; in the
+    /// background: worker-1, worker-2, …].
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
     pub name: Option<String>,
 
-    /// Run in the background, in a tmux window; with a name, the same as --background --name NAME.
+    /// Run in the background, in a tmux window.
     #[arg(
         long,
         value_name = "NAME",
@@ -87,27 +92,33 @@ pub struct LoopArgs {
     )]
     pub max_iterations: Option<u32>,
 
-    /// A command that must exit with 0 before the work counts as done; may be repeated.
+    /// A command that must succeed before the run is done; repeatable.
     #[arg(long, value_name = "CMD")]
     pub check: Vec<String>,
 
-    /// Commit after each iteration that passes its checks.
+    /// Commit after each iteration whose checks pass.
     #[arg(long)]
     pub commit: bool,
 
     /// The agent's program, instead of the one in the settings.
-    #[arg(long, value_name = "PROGRAM", conflicts_with = "agent_command")]
+    #[arg(long, value_name = "PROGRAM", conflicts_with = "agent_command", hide_short_help = true)]
     pub agent: Option<String>,
 
-    /// The model to ask the agent for.
-    #[arg(long, value_name = "MODEL")]
+    /// The model that the agent should use.
+    #[arg(long, value_name = "MODEL", hide_short_help = true)]
     pub model: Option<String>,
 
-    /// End an agent that prints nothing for this long: seconds, or a text such as 5m or 1h30m; 0 is never.
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration_or_zero, allow_negative_numbers = true)]
+    /// Stop an agent that prints nothing for this long, such as 90, 5m or 1h30m; 0 is never.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        value_parser = parse_duration_or_zero,
+        allow_negative_numbers = true,
+        hide_short_help = true
+    )]
     pub inactivity_timeout: Option<Duration>,
 
-    /// Lock the agent in: by the first sandbox that works, or by this one (bwrap, docker, landlock).
+    /// Isolate the agent, with the first sandbox that works or this one.
     #[arg(
         long,
         value_name = "BACKEND",
@@ -118,46 +129,45 @@ pub struct LoopArgs {
     )]
     pub sandbox: Option<String>,
 
-    /// Run the agent as your user, on your files, whatever the settings say.
-    #[arg(long, overrides_with = "sandbox")]
+    /// Run without a sandbox, whatever the settings say.
+    #[arg(long, overrides_with = "sandbox", hide_short_help = true)]
     pub no_sandbox: bool,
 
-    /// Read settings from this file instead of `.ralph/settings.json`.
-    #[arg(long, value_name = "PATH")]
+    /// Read this file instead of `.ralph/settings.json`.
+    #[arg(long, value_name = "PATH", hide_short_help = true)]
     pub settings: Option<PathBuf>,
 
-    /// Show what the agent does while it does it (the default).
-    #[arg(long, overrides_with = "no_stream_agent_output")]
+    /// Show the agent's work as it happens (the default).
+    #[arg(long, overrides_with = "no_stream_agent_output", hide_short_help = true)]
     pub stream_agent_output: bool,
 
-    /// Run the agent in its plain mode and do not show what it does.
-    #[arg(long)]
+    /// Run the agent in its plain-text mode and hide its work.
+    #[arg(long, hide_short_help = true)]
     pub no_stream_agent_output: bool,
 
-    /// Tell what ralph itself does, in lines that begin with `[ralph]`.
-    #[arg(short = 'V', long)]
+    /// Also show what ralph itself does, in lines that begin with `[ralph]`.
+    #[arg(short = 'V', long, hide_short_help = true)]
     pub verbose: bool,
 
     /// Print only warnings, errors and the outcome.
     #[arg(short, long, conflicts_with = "verbose")]
     pub quiet: bool,
 
-    /// How to show what happens.
-    #[arg(long, value_name = "FORM", value_enum, default_value_t = OutputMode::Human)]
-    pub output: OutputMode,
+    #[command(flatten)]
+    pub output: OutputArgs,
 
-    /// Show what would be run, and run nothing.
+    /// Show what would run, without running it.
     #[arg(long)]
     pub dry_run: bool,
 
-    /// Print what the agent would be asked, and run nothing.
-    #[arg(long, conflicts_with = "dry_run")]
+    /// Print the prompt, without running anything.
+    #[arg(long, conflicts_with = "dry_run", hide_short_help = true)]
     pub print_prompt: bool,
 
     #[command(flatten)]
     pub budget: BudgetArgs,
 
-    /// The agent to run, with its flags, instead of the one in the settings.
+    /// The agent's command line, instead of the one in the settings.
     #[arg(last = true, value_name = "COMMAND")]
     pub agent_command: Vec<String>,
 }
@@ -178,30 +188,53 @@ impl LoopArgs {
     }
 }
 
+/// The form of a run's output.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub struct OutputArgs {
+    /// Print one JSON event per line.
+    #[arg(long, conflicts_with = "output")]
+    json: bool,
+
+    /// The form of the output [default: human].
+    #[arg(long, value_name = "FORM", value_enum, hide_short_help = true)]
+    output: Option<OutputMode>,
+}
+
+impl OutputArgs {
+    pub fn mode(&self) -> Option<OutputMode> {
+        if self.json { Some(OutputMode::Json) } else { self.output }
+    }
+}
+
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OutputMode {
     /// For people: emoji and colour where the terminal has them.
     #[default]
     Human,
-    /// One event a line, as in the journal.
+    /// One event per line, as in the journal.
     Json,
     /// For people and log files: plain characters, no colour.
     Plain,
 }
 
-/// What a run may use up, all its iterations together.
+/// Limits on what a run may use, over all its iterations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Args)]
 pub struct BudgetArgs {
-    /// Stop when the run has cost this many US dollars.
+    /// Stop when the run has cost this much, in US dollars.
     #[arg(long, value_name = "USD", value_parser = parse_dollars)]
     pub max_cost: Option<f64>,
 
     /// Stop when the run has used this many tokens, cached ones included.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u64).range(1..),
+        hide_short_help = true
+    )]
     pub max_tokens: Option<u64>,
 
-    /// Stop when the run has been at work for so long: seconds, or a text such as 8h or 1h30m.
+    /// Stop when the run has worked this long, such as 90m or 8h.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub max_time: Option<Duration>,
 }
@@ -214,7 +247,7 @@ impl BudgetArgs {
 
 pub fn parse_iterations(text: &str) -> Result<u32, String> {
     let number = text.parse().ok().filter(|number| *number > 0);
-    number.ok_or_else(|| format!("it must be a whole number from 1 to {}", u32::MAX))
+    number.ok_or_else(|| format!("must be a whole number from 1 to {}", u32::MAX))
 }
 
 fn parse_dollars(text: &str) -> Result<f64, String> {

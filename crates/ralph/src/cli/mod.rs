@@ -3,19 +3,20 @@
 //! Help, man pages, completions and the command reference are generated from these definitions.
 
 pub mod args;
+mod parse_error;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::sync::OnceLock;
 
-use clap::builder::styling::{AnsiColor, Styles};
+use clap::builder::styling::{AnsiColor, Reset, Styles};
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use ralph_events::control_chars::strip_control_chars;
 use ralph_events::error::Error;
 use ralph_events::exit_code;
 use ralph_git::link_guard;
-use ralph_report::style::Capabilities;
 use ralph_store::home;
 
 use self::args::{LoopArgs, ProjectArgs};
@@ -39,8 +40,8 @@ const STYLES: Styles = Styles::styled()
     arg_required_else_help = true,
     subcommand_required = true,
     max_term_width = 100,
-    after_help = "Start with `ralph demo`, then `ralph init` in a project of your own.\n\
-                  `ralph COMMAND --help` has examples."
+    after_help = "Try `ralph demo` first, then `ralph init` in your own project.\n\
+                  `ralph COMMAND -h` shows common options, `--help` all of them."
 )]
 pub struct Cli {
     /// Print the version.
@@ -56,47 +57,47 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum CliCommand {
-    /// Run the agent until it answers with the completion response and all guardrails pass.
+    /// Run an agent until it reports done and every check passes.
     #[command(after_help = commands::run::EXAMPLES)]
     Run(Box<commands::run::RunArgs>),
 
-    /// Have the agent compare specifications and code, and write the plan.
+    /// Compare the specifications with the code and write a plan.
     #[command(after_help = commands::mode::PLAN_EXAMPLES)]
     Plan(Box<commands::mode::ModeArgs>),
 
-    /// Have the agent work the plan off, one task in each iteration.
+    /// Work through the plan, one task per iteration.
     #[command(after_help = commands::mode::BUILD_EXAMPLES)]
     Build(Box<commands::mode::ModeArgs>),
 
-    /// Run a prompt of your own in the same way as plan and build.
+    /// Loop over a prompt file of your own.
     #[command(after_help = commands::prompt::EXAMPLES)]
     Prompt(Box<commands::prompt::AdHocArgs>),
 
-    /// Work off a task list, one story an iteration, until every story passes.
+    /// Work through a task list until every story passes.
     #[command(after_help = commands::work::EXAMPLES)]
     Work(Box<commands::work::WorkArgs>),
 
-    /// Write the documents of a task list: requirements, stories, progress, prompt.
+    /// Create a task list: requirements, stories, progress, prompt.
     #[command(after_help = commands::new::EXAMPLES)]
     New(commands::new::NewArgs),
 
-    /// Show the stories of the task list, what is next, and change them.
+    /// Show and edit the stories of a task list.
     #[command(after_help = commands::tasks::EXAMPLES)]
     Tasks(commands::tasks::TasksArgs),
 
-    /// Set the documents of finished work aside, begin anew, and commit that.
+    /// Archive a finished task list and start fresh.
     #[command(after_help = commands::archive::EXAMPLES)]
     Archive(commands::archive::ArchiveArgs),
 
-    /// Start a worker: a loop in the background, in a tmux window, known by name.
+    /// Start a loop in the background, in a tmux window.
     #[command(after_help = commands::worker::SPAWN_EXAMPLES, mut_arg("background", |arg| arg.hide(true)))]
     Spawn(Box<commands::worker::SpawnArgs>),
 
-    /// List the runs on this machine: workers, and runs in terminals.
+    /// List all runs on this machine.
     #[command(after_help = commands::worker::LS_EXAMPLES)]
     Ls(commands::worker::LsArgs),
 
-    /// Show how far runs are.
+    /// Show the progress of runs.
     #[command(after_help = commands::worker::STATUS_EXAMPLES)]
     Status(commands::worker::StatusArgs),
 
@@ -104,35 +105,35 @@ pub enum CliCommand {
     #[command(after_help = commands::worker::PAUSE_EXAMPLES)]
     Pause(commands::worker::WorkerSelection),
 
-    /// Continue a run that was paused, stopped or cut off.
+    /// Continue a paused, stopped or crashed run.
     #[command(after_help = commands::resume::EXAMPLES)]
     Resume(commands::resume::ResumeArgs),
 
-    /// End runs and their agents now.
+    /// Stop runs and everything their agents started.
     #[command(after_help = commands::worker::KILL_EXAMPLES)]
     Kill(commands::worker::WorkerSelection),
 
-    /// Show the output of a run.
+    /// Show a run's output.
     #[command(after_help = commands::worker::LOGS_EXAMPLES)]
     Logs(commands::worker::LogsArgs),
 
-    /// Show the window of a worker in this terminal.
+    /// Open a background run's tmux window.
     #[command(after_help = commands::worker::ATTACH_EXAMPLES)]
     Attach(commands::worker::SelectionArgs),
 
-    /// Wait for the end of runs, and exit with their code.
+    /// Wait until runs end, and exit with their exit code.
     #[command(after_help = commands::worker::WAIT_EXAMPLES)]
     Wait(commands::worker::WorkerSelection),
 
-    /// Type a line into the window of a worker.
+    /// Type a line into a background run's window.
     #[command(after_help = commands::worker::SEND_EXAMPLES)]
     Send(commands::worker::SendArgs),
 
-    /// Remove runs that have ended from the list.
+    /// Remove ended runs from the list.
     #[command(after_help = commands::worker::RM_EXAMPLES)]
     Rm(commands::worker::RmArgs),
 
-    /// Print a prompt to start from.
+    /// Print a starter prompt.
     #[command(after_help = commands::worker::TEMPLATE_EXAMPLES)]
     Template(commands::worker::TemplateArgs),
 
@@ -140,51 +141,51 @@ pub enum CliCommand {
     #[command(hide = true)]
     WorkerLoop(commands::worker::SelectionArgs),
 
-    /// Ask a few questions and write `.ralph/settings.json`.
+    /// Create `.ralph/settings.json`.
     #[command(after_help = commands::init::EXAMPLES)]
-    Init,
+    Init(commands::init::InitArgs),
 
-    /// Show the effective settings and where each value came from.
+    /// Show the effective settings and where each one comes from.
     #[command(after_help = commands::settings::EXAMPLES)]
     Settings(commands::settings::SettingsArgs),
 
-    /// List the runs of this project.
+    /// List this project's runs.
     #[command(after_help = commands::runs::RUNS_EXAMPLES)]
     Runs(commands::runs::RunsArgs),
 
-    /// Show a past run again.
+    /// Show a past run's output again.
     #[command(after_help = commands::runs::REPLAY_EXAMPLES)]
     Replay(commands::runs::ReplayArgs),
 
-    /// Tell what a run came to: outcome, iterations, cost, commits, guardrails, what is left.
+    /// Summarize a run.
     #[command(after_help = commands::report::EXAMPLES)]
     Report(commands::report::ReportArgs),
 
-    /// Watch a loop at work in a scratch repository: no account, no network, twenty seconds.
+    /// Watch a scripted loop: no account, no network, 20 seconds.
     #[command(after_help = commands::demo::EXAMPLES)]
     Demo(commands::demo::DemoArgs),
 
-    /// Check what is installed, and say what to do about what is not.
+    /// Check this machine: agents, git, tmux, sandboxes.
     #[command(after_help = commands::doctor::EXAMPLES)]
     Doctor,
 
-    /// List the agents that ralph knows: which are installed, and which versions it was tested with.
+    /// List the supported agents and their installed versions.
     #[command(after_help = commands::agents::EXAMPLES)]
     Agents(commands::agents::AgentsArgs),
 
-    /// Try out, look into and tidy up the sandboxes that agents are locked in.
+    /// Check, inspect and clean up sandboxes.
     #[command(after_help = commands::sandbox::EXAMPLES, subcommand)]
     Sandbox(commands::sandbox::SandboxCommand),
 
-    /// Answer one of Claude Code's hooks, whose question is on standard input.
+    /// Answer a Claude Code hook; its input is on standard input.
     #[command(after_help = commands::hook::EXAMPLES)]
     Hook(commands::hook::HookArgs),
 
-    /// Write the plugin for Claude Code: hooks, a skill for planning, scripts.
+    /// Export the Claude Code plugin.
     #[command(after_help = commands::plugin::EXAMPLES)]
     Plugin(commands::plugin::PluginArgs),
 
-    /// Print a script that completes ralph's commands in your shell.
+    /// Print shell completions.
     #[command(after_help = commands::completions::EXAMPLES)]
     Completions(commands::completions::CompletionsArgs),
 
@@ -193,8 +194,56 @@ pub enum CliCommand {
     Man(commands::man::ManArgs),
 }
 
+/// The commands as the help lists them.
+const COMMAND_GROUPS: [(&str, &[&str]); 6] = [
+    ("Loops", &["run", "plan", "build", "prompt", "work"]),
+    ("Task lists", &["new", "tasks", "archive"]),
+    (
+        "Background",
+        &[
+            "spawn", "ls", "status", "pause", "resume", "kill", "logs", "attach", "send", "wait",
+            "rm", "template",
+        ],
+    ),
+    ("Look back", &["runs", "report", "replay"]),
+    ("Set up", &["init", "doctor", "settings", "agents", "sandbox", "plugin"]),
+    ("Other", &["demo", "hook", "completions", "man"]),
+];
+
 pub fn definition() -> clap::Command {
-    Cli::command()
+    let command = Cli::command();
+    let list = grouped_commands(&command);
+    let (header, reset) = (STYLES.get_header(), Reset);
+    let command = command.mut_subcommands(shorten_short_help);
+    command.help_template(format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{list}\
+         {header}Options:{reset}\n{{options}}{{after-help}}"
+    ))
+}
+
+/// `-h` shows the first example only, so that it fits on one screen.
+fn shorten_short_help(command: clap::Command) -> clap::Command {
+    let Some(text) = command.get_after_help().map(ToString::to_string) else { return command };
+    match text.split_once("\n\n") {
+        Some((first, _)) => command.after_help(first.to_owned()).after_long_help(text),
+        None => command,
+    }
+}
+
+/// clap cannot group subcommands.
+fn grouped_commands(cli: &clap::Command) -> String {
+    let (header, literal, reset) = (STYLES.get_header(), STYLES.get_literal(), Reset);
+    let mut list = String::new();
+    for (group, names) in COMMAND_GROUPS {
+        list += &format!("{header}{group}:{reset}\n");
+        for name in names {
+            let command = cli.find_subcommand(name);
+            let about = command.and_then(clap::Command::get_about).map(ToString::to_string);
+            list += &format!("  {literal}{name:<12}{reset} {}\n", about.unwrap_or_default());
+        }
+        list.push('\n');
+    }
+    list
 }
 
 pub fn main(mut args: Vec<OsString>) -> u8 {
@@ -207,14 +256,19 @@ pub fn main(mut args: Vec<OsString>) -> u8 {
     {
         return exit_code(print(concat!("ralph ", env!("CARGO_PKG_VERSION"), "\n")));
     }
-    let fails_with_1 = is_worker_command(&args);
-    let cli = match Cli::try_parse_from(args) {
+    let is_worker = is_worker_command(&args);
+    let _ = MESSAGE_PREFIX.set(if is_worker { "ralph: " } else { "" });
+    let parsed = definition().try_get_matches_from(&args);
+    let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
+        Err(err) if err.use_stderr() && !is_bare_call(&err) => {
+            print_error(&parse_error::usage_error(&err, &args));
+            return if is_worker { exit_code::INCOMPLETE } else { exit_code::USAGE };
+        }
         Err(err) => {
-            return match print_parse_error(&err) {
-                exit_code::USAGE if fails_with_1 => exit_code::INCOMPLETE,
-                code => code,
-            };
+            let printed = handle_write_result(err.print().and_then(|()| io::stdout().flush()));
+            let code = u8::try_from(err.exit_code()).unwrap_or(exit_code::USAGE);
+            return exit_code(printed.map(|_| code));
         }
     };
     let result = home::refuse_relative(|name| std::env::var_os(name)).and_then(|()| dispatch(cli));
@@ -222,37 +276,30 @@ pub fn main(mut args: Vec<OsString>) -> u8 {
     exit_code(result)
 }
 
+/// `ralph` without arguments prints its help, which is not an error.
+fn is_bare_call(err: &clap::Error) -> bool {
+    err.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+}
+
 /// Commands that exit with 1, not 2, on a bad command line.
 const WORKER_COMMANDS: [&str; 11] =
     ["spawn", "ls", "status", "pause", "kill", "rm", "logs", "attach", "wait", "send", "template"];
 
 fn is_worker_command(args: &[OsString]) -> bool {
+    command_name(args).is_some_and(|name| WORKER_COMMANDS.contains(&name.as_str()))
+}
+
+/// The first argument that is not an option of `ralph` itself.
+fn command_name(args: &[OsString]) -> Option<String> {
     let mut words = args.iter().skip(1);
     while let Some(word) = words.next() {
         if word == "-C" || word == "-d" || word == "--project-dir" {
             words.next();
         } else if !word.to_string_lossy().starts_with('-') {
-            return WORKER_COMMANDS.iter().any(|command| word == *command);
+            return Some(word.to_string_lossy().into_owned());
         }
     }
-    false
-}
-
-fn print_parse_error(err: &clap::Error) -> u8 {
-    if err.use_stderr() {
-        let text = err.render();
-        let color = Capabilities::for_stdio().color_errors;
-        let text = if color { text.ansi().to_string() } else { text.to_string() };
-        let text = match err.kind() {
-            // Not an error: shown for a bare `ralph`.
-            ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => text,
-            _ => text.replacen("error:", "ralph: error:", 1),
-        };
-        let _ = io::stderr().lock().write_all(text.as_bytes());
-    } else if let Err(err) = handle_write_result(err.print().and_then(|()| io::stdout().flush())) {
-        return exit_code(Err(err));
-    }
-    u8::try_from(err.exit_code()).unwrap_or(exit_code::USAGE)
+    None
 }
 
 fn dispatch(mut cli: Cli) -> Result<u8, Error> {
@@ -287,7 +334,7 @@ fn dispatch(mut cli: Cli) -> Result<u8, Error> {
         CliCommand::Rm(args) => commands::worker::rm(&args),
         CliCommand::Template(args) => commands::worker::template(project()?.root(), &args),
         CliCommand::WorkerLoop(args) => crate::executors::local::run_in_window(&args.name),
-        CliCommand::Init => commands::init::init(&project()?),
+        CliCommand::Init(args) => commands::init::init(&project()?, &args),
         CliCommand::Settings(args) => commands::settings::settings(&cli.project, &args),
         CliCommand::Runs(args) => commands::runs::runs(&own()?, &args),
         CliCommand::Replay(args) => commands::runs::replay(own, &args),
@@ -313,16 +360,24 @@ fn exit_code(result: Result<u8, Error>) -> u8 {
     }
 }
 
+/// Scripts that drive workers match their messages, which have always begun with `ralph: `.
+static MESSAGE_PREFIX: OnceLock<&str> = OnceLock::new();
+
+fn message_prefix() -> &'static str {
+    MESSAGE_PREFIX.get().copied().unwrap_or_default()
+}
+
 pub fn print_error(error: &Error) {
-    let _ =
-        io::stderr().write_all(format!("{}\n", strip_control_chars(&error.to_string())).as_bytes());
+    print_to_stderr(&error.with_prefix(message_prefix()));
+}
+
+pub fn warn(message: &str) {
+    print_to_stderr(&format!("{}warning: {message}", message_prefix()));
 }
 
 /// Ignores write errors.
-pub fn warn(message: &str) {
-    let _ = io::stderr()
-        .lock()
-        .write_all(format!("ralph: warning: {}\n", strip_control_chars(message)).as_bytes());
+fn print_to_stderr(text: &str) {
+    let _ = io::stderr().lock().write_all(format!("{}\n", strip_control_chars(text)).as_bytes());
 }
 
 /// A closed pipe is not an error.
@@ -348,7 +403,7 @@ fn handle_write_result(result: io::Result<()>) -> Result<bool, Error> {
 mod tests {
     use clap::Parser as _;
 
-    use super::Cli;
+    use super::{COMMAND_GROUPS, Cli, definition};
     use ralph_events::event::Outcome;
     use ralph_report::terminal::next_step;
 
@@ -371,6 +426,32 @@ mod tests {
                 let parsed = Cli::try_parse_from(command.split(' '));
                 assert!(parsed.is_ok(), "{outcome:?}: {advice}");
             }
+        }
+    }
+
+    #[test]
+    fn help_lists_every_visible_command_once() {
+        let mut listed: Vec<&str> =
+            COMMAND_GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        let definition = definition();
+        let visible = definition.get_subcommands().filter(|command| !command.is_hide_set());
+        let mut expected: Vec<&str> = visible.map(clap::Command::get_name).collect();
+        listed.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(listed, expected);
+    }
+
+    #[test]
+    fn help_examples_fit_80_columns_and_short_help_one_screen() {
+        for mut command in definition().get_subcommands().cloned() {
+            let name = command.get_name().to_owned();
+            let examples = command.get_after_long_help().or(command.get_after_help());
+            let examples = examples.map(ToString::to_string).unwrap_or_default();
+            for line in examples.lines() {
+                assert!(line.chars().count() <= 80, "{name}: {line}");
+            }
+            let short = command.render_help().to_string();
+            assert!(short.lines().count() <= 30, "{name}: {short}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `ralph agents`: the known agents and their installed versions.
 
 use std::ffi::{OsStr, OsString};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -20,12 +20,12 @@ pub const EXAMPLES: &str = "\
 Examples:
   ralph agents
 
-  Those that are installed in a version that was not tested:
-    ralph agents --json | jq -r 'select(.program and (.is_recorded | not)) | .agent'";
+  Installed agents whose version was not tested with ralph:
+    ralph agents --json | jq -r 'select(.version and (.is_recorded|not)).agent'";
 
 #[derive(Debug, Args)]
 pub struct AgentsArgs {
-    /// Print one JSON object a line.
+    /// Print one JSON object per line.
     #[arg(long)]
     pub json: bool,
 }
@@ -100,9 +100,12 @@ pub(super) struct InstalledAgent {
 pub(super) const UNTRUSTED_LABEL: &str = "not run: agents can write there";
 
 /// Looks on the user's `PATH`, as a run does.
+pub(super) fn find_agent(name: &str, dir: &Path) -> Option<PathBuf> {
+    process::find_program(OsStr::new(name), trust::user_path().as_deref(), dir)
+}
+
 pub(super) fn find_installed(name: &str, dir: &Path) -> Option<InstalledAgent> {
-    let path = process::find_program(OsStr::new(name), trust::user_path().as_deref(), dir)?;
-    Some(query_version(&path, &["--version"], dir))
+    Some(query_version(&find_agent(name, dir)?, &["--version"], dir))
 }
 
 /// Runs the program, unless `args` is empty or agents can write to it.

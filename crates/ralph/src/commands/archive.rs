@@ -29,11 +29,11 @@ Examples:
 
 #[derive(Debug, Args)]
 pub struct ArchiveArgs {
-    /// What to call the archive, instead of by its branch.
+    /// A name for the archive [default: the branch's name].
     #[arg(long, value_name = "LABEL")]
     pub label: Option<String>,
 
-    /// Archive even if a story does not pass.
+    /// Archive unfinished work, too.
     #[arg(long)]
     pub force: bool,
 

@@ -19,7 +19,7 @@ pub const EXAMPLES: &str = "Examples:\n  ralph demo\n  ralph demo --fast --keep"
 
 #[derive(Debug, Args)]
 pub struct DemoArgs {
-    /// Do not pause for the one who watches.
+    /// Run without pauses.
     #[arg(long)]
     pub fast: bool,
 

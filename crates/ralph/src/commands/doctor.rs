@@ -1,11 +1,13 @@
 //! `ralph doctor`: checks the installation and says how to fix problems.
 
+use std::env::consts::{ARCH, OS};
 use std::ffi::OsStr;
 use std::path::Path;
 
 use super::settings::LoopFileView;
 use super::{agents, sandbox};
 use crate::config::{self, Sources};
+use crate::platform::{GUARANTEES, Platform};
 use crate::recover;
 use ralph_events::error::Error;
 use ralph_events::exit_code;
@@ -57,6 +59,7 @@ pub fn doctor(project: &Project) -> Result<u8, Error> {
     }
     let (works, diagnosis) = sandbox::diagnosis(project);
     row(&mut out, "sandbox", works.then(|| diagnosis.clone()), &diagnosis);
+    out.push_str(&platform_status(OS, ARCH, || has_arm64(dir)));
     out.push_str("\nThis project\n");
     // A directory name may contain terminal escapes.
     let mut shown = Vec::new();
@@ -82,6 +85,30 @@ pub fn doctor(project: &Project) -> Result<u8, Error> {
     out.push_str(&orphaned_runs(project.ralph_home()));
     crate::cli::print(&out)?;
     Ok(if is_wrong { exit_code::USAGE } else { exit_code::SUCCESS })
+}
+
+/// Says how the guarantees of `docs/src/platforms.md` are known to hold here. `has_arm64` is asked on
+/// macOS for x86-64 only.
+fn platform_status(os: &str, arch: &str, has_arm64: impl FnOnce() -> bool) -> String {
+    let Some(platform) = Platform::find(os, arch) else {
+        return format!("\nPlatform: {os} {arch}\n  neither tested nor type-checked\n");
+    };
+    let mut out = format!("\nPlatform: {}\n", platform.name);
+    for guarantee in GUARANTEES {
+        out.push_str(&format!("  {:<18} {}\n", platform.evidence(guarantee), guarantee.text));
+    }
+    if (os, arch) == ("macos", "x86_64") && has_arm64() {
+        out.push_str("  Rosetta translates this program: install ralph for arm64\n");
+    }
+    out
+}
+
+/// Whether macOS says that the processor is arm64.
+fn has_arm64(dir: &Path) -> bool {
+    trust::outside_program(OsStr::new("sysctl")).is_ok_and(|sysctl| {
+        let answer = agents::query_version(&sysctl, &["-n", "hw.optional.arm64"], dir);
+        answer.version_output.as_deref() == Some("1")
+    })
 }
 
 fn orphaned_runs(home: &Path) -> String {
@@ -133,5 +160,29 @@ fn settings_status(sources: &Sources) -> (String, bool) {
             (names.join(", "), false)
         }
         Err(error) => (format!("wrong\n{}", error.to_string().trim_end()), true),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn platform_status_lists_every_guarantee() {
+        let linux = platform_status("linux", "x86_64", || unreachable!());
+        assert!(linux.starts_with("\nPlatform: Linux x86-64\n  tested             runs loops"));
+        assert_eq!(linux.lines().count(), GUARANTEES.len() + 2);
+        let mac = platform_status("macos", "aarch64", || unreachable!());
+        assert!(mac.contains("\n  type-checked only  ends every process"), "{mac}");
+        let other = platform_status("freebsd", "x86_64", || unreachable!());
+        assert_eq!(other, "\nPlatform: freebsd x86_64\n  neither tested nor type-checked\n");
+    }
+
+    #[test]
+    fn translated_program_is_reported() {
+        let intel = platform_status("macos", "x86_64", || false);
+        let translated = platform_status("macos", "x86_64", || true);
+        let note = "  Rosetta translates this program: install ralph for arm64\n";
+        assert_eq!(translated, intel + note);
     }
 }

@@ -5,17 +5,18 @@ use clap::Args;
 use crate::hooks;
 
 pub const EXAMPLES: &str = "\
-Claude Code calls these by itself: with the plugin (`ralph plugin export`) all of them, and in a run
-without a sandbox the first.
+Claude Code calls these itself: all of them with the plugin
+(`ralph plugin export`), the first one in every run without a sandbox.
 
 Examples:
-  What would it say to this command, if a loop's agent used it?
-    echo '{\"cwd\": \"'$PWD'\", \"tool_name\": \"Bash\", \"tool_input\": {\"command\": \"rm -rf ~\"}}' |
+  Would this command be allowed inside a loop?
+    echo '{\"cwd\": \"/tmp\", \"tool_name\": \"Bash\",
+      \"tool_input\": {\"command\": \"git push --force\"}}' |
       RALPH_RUN_ID=try ralph hook pre-tool-use";
 
 #[derive(Debug, Args)]
 pub struct HookArgs {
-    /// Which one: pre-tool-use, post-tool-use, stop or session-start.
+    /// pre-tool-use, post-tool-use, stop or session-start.
     pub name: String,
 }
 

@@ -1,8 +1,9 @@
-//! `ralph init`: asks a few questions and writes `.ralph/settings.json`.
+//! `ralph init`: writes `.ralph/settings.json` from answers, or from what it detects.
 //!
 //! Questions go through `Prompter`, which tests script.
 
 mod ask;
+mod detection;
 mod questions;
 mod terminal;
 
@@ -11,7 +12,8 @@ use std::io::{self, IsTerminal as _};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use clap::Args;
+use serde_json::{Value, json};
 
 use crate::config::{self, FILE, LOCAL_FILE, Sources, check, schema};
 use ralph_events::error::{Error, ErrorKind};
@@ -22,38 +24,90 @@ use ralph_store::project::Project;
 use ralph_store::save::{PendingSave, save_all_in_project};
 
 use self::ask::{Abort, Prompter, is_yes};
+use self::detection::Detection;
 use self::questions::{ask_sandbox, offer_starter_prompts};
 use self::terminal::TerminalPrompter;
 use crate::recover;
 
-pub const EXAMPLES: &str = "Examples:\n  ralph init\n  ralph init -C ../other-project";
+pub const EXAMPLES: &str = "\
+Examples:
+  Answer a few questions:
+    ralph init
+
+  Ask nothing; take what is detected:
+    ralph init --yes";
 
 const SCHEMA_FILE: &str = "settings.schema.json";
+
+#[derive(Debug, Args)]
+pub struct InitArgs {
+    /// Ask nothing: write settings for the first agent found, the test command and git.
+    #[arg(short, long)]
+    pub yes: bool,
+
+    /// Overwrite existing settings.
+    #[arg(long, requires = "yes")]
+    pub force: bool,
+}
 
 /// Returns the sandbox that this agent would get in the project.
 type FindSandbox = fn(&Project, &str) -> Option<Backend>;
 
 /// Writes nothing on an error.
-pub fn init(project: &Project) -> Result<u8, Error> {
+pub fn init(project: &Project, args: &InitArgs) -> Result<u8, Error> {
     recover::remove_planted_files(project.root())?;
+    let detection = Detection::of(project.root());
+    if args.yes {
+        let mut text = String::new();
+        init_detected(project, &detection, args.force, super::sandbox::usable_backend, &mut text)?;
+        return crate::cli::print(&text);
+    }
     let stdin = io::stdin();
     if !stdin.is_terminal() {
         return Err(Error::usage("init asks questions, and standard input is not a terminal")
-            .hint("run `ralph init` in a terminal")
-            .hint(
-                "or write .ralph/settings.json yourself; `ralph settings --schema` describes it",
-            ));
+            .hint("`ralph init --yes` asks nothing"));
     }
     let mut terminal = TerminalPrompter::new(stdin.as_fd(), io::stdout())
-        .map_err(|error| Error::config(format!("the terminal cannot be used: {error}")))?;
-    init_with(project, super::sandbox::usable_backend, &mut terminal)
+        .map_err(|error| Error::config(format!("cannot use the terminal: {error}")))?;
+    init_with(project, &detection, super::sandbox::usable_backend, &mut terminal)
 }
 
-fn init_with(project: &Project, sandbox: FindSandbox, ask: &mut dyn Prompter) -> Result<u8, Error> {
+/// Writes the detected settings and appends what it did to `text`.
+fn init_detected(
+    project: &Project,
+    detection: &Detection,
+    overwrite: bool,
+    sandbox: FindSandbox,
+    text: &mut String,
+) -> Result<(), Error> {
+    let (path, name) = settings_file(project)?;
+    let Some((agent, others)) = detection.agents.split_first() else {
+        return Err(Error::config("no agent found on the PATH")
+            .hint("`ralph agents` lists the supported ones and how to install them"));
+    };
+    if !overwrite && path.symlink_metadata().is_ok() {
+        return Err(Error::config(format!("{name} already exists"))
+            .hint("`ralph init --yes --force` overwrites it"));
+    }
+    let mut document = detection.settings(agent);
+    if sandbox(project, agent).is_some() {
+        document["sandbox"] = json!({"backend": "auto"});
+    }
+    write(project, &path, &document, &[])?;
+    text.push_str(&detection.describe());
+    if !others.is_empty() {
+        let others = others.join(", ");
+        text.push_str(&format!("\nUsing {agent}. Also found: {others} (set agent.command).\n"));
+    }
+    text.push_str(&closing_text(&name, &document));
+    Ok(())
+}
+
+/// The settings file and its name for people. Fails if it cannot be one.
+fn settings_file(project: &Project) -> Result<(PathBuf, String), Error> {
     let sources = Sources { project_dir: project.root().to_owned(), ..Sources::default() };
     let (path, _) = sources.files();
     let name = config::display_name(&path);
-    // Fail before the questions, not after.
     if path.is_dir() {
         return Err(Error::config(format!("{name}: is a directory, a file is needed")));
     }
@@ -63,7 +117,31 @@ fn init_with(project: &Project, sandbox: FindSandbox, ask: &mut dyn Prompter) ->
         let name = config::display_name(directory);
         return Err(Error::config(format!("{name}: is a file, a directory is needed")));
     }
-    let (document, prompts) = match ask_settings(project, sandbox, &sources, &name, ask) {
+    Ok((path, name))
+}
+
+/// The file as written, and the command to type next.
+fn closing_text(name: &str, document: &Value) -> String {
+    let response = document["completionResponse"].as_str().unwrap_or("DONE");
+    format!(
+        "\nSettings written to {name}\n\n{document:#}\n\n\
+         Next\n  ralph run -p \"Fix a bug. Answer <response>{response}</response> when done.\"\n"
+    )
+}
+
+fn init_with(
+    project: &Project,
+    detection: &Detection,
+    sandbox: FindSandbox,
+    ask: &mut dyn Prompter,
+) -> Result<u8, Error> {
+    // Fail before the questions, not after.
+    let (path, name) = settings_file(project)?;
+    let sources = Sources { project_dir: project.root().to_owned(), ..Sources::default() };
+    let answers = ask
+        .print(&detection.describe())
+        .and_then(|()| ask_settings(project, sandbox, &sources, &name, ask));
+    let (document, prompts) = match answers {
         Ok(Some(answers)) => answers,
         Ok(None) => return Ok(0),
         Err(abort) => {
@@ -79,18 +157,11 @@ fn init_with(project: &Project, sandbox: FindSandbox, ask: &mut dyn Prompter) ->
             return Err(Error::new(kind, why));
         }
     };
-    let problems = check::find_problems(&document);
-    if !problems.is_empty() {
-        return Err(Error::config(problems.join("\n")).hint("nothing was written"));
-    }
-    write(project, &path, &document, &prompts).map_err(|(path, error)| {
-        let name = config::display_name(&path);
-        Error::config(format!("{name}: cannot be written: {error}"))
-    })?;
-    let _ = ask.print(&format!("\nSettings written to {name}\n"));
+    write(project, &path, &document, &prompts)?;
     for (path, _) in &prompts {
-        let _ = ask.print(&format!("Prompt written to {}\n", config::display_name(path)));
+        let _ = ask.print(&format!("\nPrompt written to {}", config::display_name(path)));
     }
+    let _ = ask.print(&closing_text(&name, &document));
     Ok(0)
 }
 
@@ -109,7 +180,7 @@ fn ask_settings(
         redact::redact(&mut document);
         ask.print(&(json_writer::pretty(&document).unwrap_or_default() + "\n"))?;
         for problem in &existing.problems {
-            ask.print(&format!("ralph: warning: {problem}\n"))?;
+            ask.print(&format!("warning: {problem}\n"))?;
         }
         let overlay = if existing.with_overlay {
             format!(" (with local overlay from {LOCAL_FILE})")
@@ -136,14 +207,21 @@ fn write(
     path: &Path,
     document: &Value,
     prompts: &[StarterPrompt],
-) -> Result<(), (PathBuf, io::Error)> {
+) -> Result<(), Error> {
+    let problems = check::find_problems(document);
+    if !problems.is_empty() {
+        return Err(Error::config(problems.join("\n")).hint("nothing was written"));
+    }
+    let failed = |(path, error): (PathBuf, io::Error)| {
+        Error::config(format!("cannot write {}: {error}", config::display_name(&path)))
+    };
     let save = |path, text: &str| PendingSave { path, bytes: text.into(), replace: true };
     let mut files = vec![save(path.with_file_name(SCHEMA_FILE), &schema::schema_text())];
     files.extend(prompts.iter().map(|(path, text)| save(path.clone(), text)));
     files.push(save(path.with_file_name(FILE), &format!("{document:#}\n")));
     // Creates `.gitignore`, which keeps local settings out of a following `git add`.
-    project.prepare().map_err(|error| (project.ralph_dir(), error))?;
-    save_all_in_project(project.root(), &files)
+    project.prepare().map_err(|error| failed((project.ralph_dir(), error)))?;
+    save_all_in_project(project.root(), &files).map_err(failed)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ pub const EXAMPLES: &str = "Examples:\n  ralph man ~/.local/share/man/man1";
 
 #[derive(Debug, Args)]
 pub struct ManArgs {
-    /// Where to write them.
+    /// The directory to write them to.
     pub directory: PathBuf,
 }
 

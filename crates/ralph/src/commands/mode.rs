@@ -23,27 +23,29 @@ Examples:
   Write .ralph/implementation_plan.md from the specifications in specs/:
     ralph plan -- claude
 
-  With the agent of .ralph/config or the settings, at most three times:
+  With the agent from .ralph/config or the settings, at most 3 iterations:
     ralph plan 3
 
-  See what the agent is asked:
+  See the prompt:
     ralph plan --print-prompt
 
 Exit codes:
-  0 complete, or the limit reached   2 bad usage, settings or input   3 budget used up
-  4 the agent kept failing   5 complete, but an SCM task failed   130 interrupted";
+  0 complete, or iteration limit    2 bad usage, settings or input
+  3 budget used up, or stalled      4 the agent kept failing
+  5 complete, but an SCM task failed                 130 interrupted";
 
 pub const BUILD_EXAMPLES: &str = "\
 Examples:
-  Up to 20 tasks of the plan that `ralph plan` wrote:
+  Up to 20 iterations over the plan that `ralph plan` wrote:
     ralph build 20
 
   With other variables and another agent:
     ralph build --config ci.config
 
 Exit codes:
-  0 complete, or the limit reached   2 bad usage, settings or input; no plan   3 budget used up
-  4 the agent kept failing   5 complete, but an SCM task failed   130 interrupted";
+  0 complete, or iteration limit    2 bad usage, settings or input; no plan
+  3 budget used up, or stalled      4 the agent kept failing
+  5 complete, but an SCM task failed                 130 interrupted";
 
 /// Used if the project has no prompt of its own.
 pub(super) const PLAN_PROMPT: &str = include_str!("prompts/plan.md");

@@ -21,14 +21,14 @@ Examples:
 
 #[derive(Debug, Args)]
 pub struct NewArgs {
-    /// What the work is called; the name of the directory if it is not said.
+    /// A name for the work [default: the directory's name].
     pub name: Option<String>,
 
-    /// The same, for scripts.
+    /// The name, as an option.
     #[arg(long = "name", value_name = "NAME", hide = true, conflicts_with = "name")]
     pub feature_name: Option<String>,
 
-    /// Overwrite documents that are there.
+    /// Overwrite existing documents.
     #[arg(long)]
     pub force: bool,
 
@@ -39,7 +39,7 @@ pub struct NewArgs {
 /// Where the documents of a task list are.
 #[derive(Debug, Default, Args)]
 pub struct DocumentsArgs {
-    /// The directory of prd.md, tasks.json, progress.txt and prompt.md, in the project [default: ralph].
+    /// The directory of the task list and its documents [default: ralph].
     #[arg(long, value_name = "PATH", global = true)]
     pub ralph_dir: Option<PathBuf>,
 }

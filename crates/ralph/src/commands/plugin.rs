@@ -27,7 +27,7 @@ pub enum PluginCommand {
         /// Where to; it is made if it is not there.
         directory: PathBuf,
 
-        /// Overwrite the plugin's files if they are there already.
+        /// Overwrite existing files of the plugin.
         #[arg(long)]
         force: bool,
     },

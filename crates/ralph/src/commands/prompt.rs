@@ -16,16 +16,17 @@ Examples:
   ralph prompt prompts/refactor-analysis.md
   ralph prompt prompts/refactor-analysis.md 5 -- codex
 
-The prompt must tell the agent to answer <promise>COMPLETE</promise> when it is done.
+The prompt must ask for <promise>COMPLETE</promise> when the work is done.
 
 Exit codes:
-  0 complete, or the limit reached   1 the prompt does not have the signal
-  2 bad usage, settings or input   3 budget used up   4 the agent kept failing
-  5 complete, but an SCM task failed   130 interrupted";
+  0 complete, or iteration limit    1 the prompt never mentions the signal
+  2 bad usage, settings or input    3 budget used up, or stalled
+  4 the agent kept failing          5 complete, but an SCM task failed
+  130 interrupted";
 
 #[derive(Debug, Args)]
 pub struct AdHocArgs {
-    /// The file with what to ask the agent. It is read again for each iteration.
+    /// The prompt file, reread before each iteration.
     #[arg(
         value_name = "FILE",
         conflicts_with_all = ["prompt", "prompt_file"],

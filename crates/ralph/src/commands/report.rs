@@ -16,24 +16,33 @@ use super::runs::{locate_run, read_journal};
 
 pub const EXAMPLES: &str = "\
 Examples:
-  The last run, in the terminal:
+  The last run of this project:
     ralph report
 
-  A worker, wherever it works:
-    ralph report agent
+  A background run, by name:
+    ralph report docs
 
-  A page to look at or to send:
+  A web page to keep or send:
     ralph report --format html > report.html";
 
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// The run, wherever it works: name, run id, the beginning of it, or its last four characters; the last run
-    /// of this project if none is given.
+    /// A run's name, id, beginning of the id, or last four characters of it [default: this project's last run].
     pub run: Option<String>,
 
-    /// How to tell it.
+    /// Print JSON.
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+
+    /// The form of the report.
     #[arg(long, value_enum, value_name = "FORM", default_value = "text")]
-    pub format: ReportFormat,
+    format: ReportFormat,
+}
+
+impl ReportArgs {
+    fn format(&self) -> ReportFormat {
+        if self.json { ReportFormat::Json } else { self.format }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -41,9 +50,9 @@ pub enum ReportFormat {
     /// For the terminal.
     Text,
     Markdown,
-    /// A page that needs nothing else, with a chart of time and cost.
+    /// A web page in one file, with a chart of time and cost.
     Html,
-    /// The facts, for programs.
+    /// For programs.
     Json,
 }
 
@@ -67,7 +76,7 @@ pub fn report(
         git::run_git(words, project.root()).ok()
     });
     let zone = TimeZone::system();
-    crate::cli::print(&match args.format {
+    crate::cli::print(&match args.format() {
         ReportFormat::Text => plain::render(&facts, &zone, plain::TextFormat::Plain),
         ReportFormat::Markdown => plain::render(&facts, &zone, plain::TextFormat::Markdown),
         ReportFormat::Html => html::render(&facts, &zone),

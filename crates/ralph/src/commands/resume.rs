@@ -23,48 +23,38 @@ use ralph_store::runs::{self, RunDir};
 use super::runs::{find_by_prefix, list_runs, no_runs_error};
 use super::worker::{self, WorkerSelection};
 use super::{mode, run, work};
-use crate::cli::args::{BudgetArgs, OutputMode, ProjectArgs};
+use crate::cli::args::{BudgetArgs, OutputArgs, ProjectArgs};
 use crate::cli::print;
 
 pub const EXAMPLES: &str = "\
 Examples:
-  Go on with the last run of this project that did not complete:
+  Continue this project's last run:
     ralph resume
 
-  Give a run that reached its limit ten more iterations than its first ten:
-    ralph resume 20261115-2027 -n 20
+  Give a run more iterations, or a larger budget:
+    ralph resume a3f1 -n 20
+    ralph resume a3f1 --max-cost 25
 
-  Give a run that used its budget up more of it:
-    ralph resume --max-cost 25
-
-  Have a paused worker go on, or one whose process is gone:
-    ralph resume agent
-
-  Give one that reached its limit more iterations:
-    ralph resume agent -n 40
-
-  The same for all of them, after a reboot for example:
+  Continue one background run, or all of them after a reboot:
+    ralph resume docs
     ralph resume --all
 
-A run goes on with its settings, its count of iterations, what it has cost and what its agent was to be
-told next. The iteration that was cut off is begun again, unless its agent had answered: then its work is
-checked, and no agent is paid for it twice. A worker whose process is gone (a crash, a
-reboot, the end of tmux), that was killed, that gave up or that reached its limit is started again at the
-next iteration; -n, or `max_iterations` in its state.json, gives it another limit, and --max-cost,
---max-tokens and --max-time another budget.";
+A resumed run keeps its settings, iteration count, cost and pending
+feedback. The interrupted iteration restarts, unless its agent had already
+answered: then ralph checks that work and pays no agent twice.";
 
 #[derive(Debug, Default, Args)]
 pub struct ResumeArgs {
-    /// The run: its name, its id, the beginning of that, or its last four characters; the last run of this
-    /// project that did not complete if none is given. Several names for several workers.
+    /// A run's name, id, beginning of the id, or last four characters of it; several names for several background
+    /// runs [default: this project's last run that is not complete].
     #[arg(value_name = "RUN")]
     pub runs: Vec<String>,
 
-    /// All workers that are paused, or whose process is gone.
+    /// Resume every background run that is paused or was interrupted.
     #[arg(long, conflicts_with = "runs")]
     pub all: bool,
 
-    /// Stop after this many iterations, those before included.
+    /// The new iteration limit; earlier iterations count.
     #[arg(
         short = 'n',
         long,
@@ -79,7 +69,7 @@ pub struct ResumeArgs {
     #[command(flatten)]
     pub budget: BudgetArgs,
 
-    /// Tell what ralph itself does, in lines that begin with `[ralph]`.
+    /// Also show what ralph itself does, in lines that begin with `[ralph]`.
     #[arg(short = 'V', long)]
     pub verbose: bool,
 
@@ -87,11 +77,10 @@ pub struct ResumeArgs {
     #[arg(short, long, conflicts_with = "verbose")]
     pub quiet: bool,
 
-    /// How to show what happens.
-    #[arg(long, value_name = "FORM", value_enum)]
-    pub output: Option<OutputMode>,
+    #[command(flatten)]
+    pub output: OutputArgs,
 
-    /// Show what would be run, and run nothing.
+    /// Show what would run, without running it.
     #[arg(long)]
     pub dry_run: bool,
 }
@@ -363,7 +352,7 @@ fn restart(
     if args.verbose || args.quiet {
         (plan.view.verbose, plan.view.quiet) = (args.verbose, args.quiet);
     }
-    plan.view.output = args.output.unwrap_or(plan.view.output);
+    plan.view.output = args.output.mode().unwrap_or(plan.view.output);
     plan.resume = Some(run);
     launch(plan)
 }

@@ -12,21 +12,20 @@ use crate::recover::recover;
 
 pub const EXAMPLES: &str = "\
 Examples:
-  Fix the tests with claude, at most five times, with no settings at all:
-    ralph run -n 5 -p \"Make the tests pass. Answer <response>DONE</response> when they do.\" -- claude
+  Make the tests pass, in at most five iterations, with no settings file:
+    ralph run -n 5 --check \"make test\" -p \"Make the tests pass. \\
+      Answer <response>DONE</response> when they do.\" -- claude
 
-  With the settings of this project and a prompt that may be edited while it runs:
+  With this project's settings, and a prompt file you may edit meanwhile:
     ralph run -f PROMPT.md
 
-  The same in the background, in a tmux window:
+  In the background:
     ralph run -f PROMPT.md --background=fix
 
-  See what would be run:
-    ralph run -f PROMPT.md --dry-run
-
 Exit codes:
-  0 complete   1 limit reached   2 bad usage, settings or input   3 budget used up, stalled
-  4 the agent kept failing   5 complete, but an SCM task failed   130 interrupted";
+  0 complete    1 iteration limit   2 bad usage, settings or input
+  3 budget used up, or stalled      4 the agent kept failing
+  5 complete, but an SCM task failed                 130 interrupted";
 
 #[derive(Debug, Default, Args)]
 pub struct RunArgs {

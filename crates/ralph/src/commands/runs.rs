@@ -18,13 +18,13 @@ use ralph_report::{Backpressure, replay};
 use ralph_store::project::Project;
 use ralph_store::runs::{self, RunDir};
 
-use crate::cli::args::OutputMode;
+use crate::cli::args::{OutputArgs, OutputMode};
 
 pub const RUNS_EXAMPLES: &str = "Examples:\n  ralph runs\n  ralph runs --json | jq .cost_usd";
 
 #[derive(Debug, Args)]
 pub struct RunsArgs {
-    /// Print one JSON object a line.
+    /// Print one JSON object per line.
     #[arg(long)]
     pub json: bool,
 }
@@ -34,22 +34,20 @@ Examples:
   The last run:
     ralph replay
 
-  Another one, by as much of its name as tells it apart:
-    ralph replay 20261115-2027 --output json";
+  Another one, by the beginning of its id:
+    ralph replay 20261115-2027 --json";
 
 #[derive(Debug, Args)]
 pub struct ReplayArgs {
-    /// The run, wherever it works: name, run id, the beginning of it, or its last four characters; the last run
-    /// of this project if none is given.
+    /// A run's name, id, beginning of the id, or last four characters of it [default: this project's last run].
     pub run: Option<String>,
 
-    /// Tell what ralph itself did, too.
+    /// Also show what ralph itself did.
     #[arg(short = 'V', long)]
     pub verbose: bool,
 
-    /// How to show it.
-    #[arg(long, value_name = "FORM", value_enum, default_value_t = OutputMode::Human)]
-    pub output: OutputMode,
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 pub fn runs(project: &Project, args: &RunsArgs) -> Result<u8, Error> {
@@ -90,13 +88,14 @@ pub fn replay(
     let (_, dir) = locate_run(own, args.run.as_deref())?;
     let mut entries = read_journal(&dir)?;
     let mut style = Style { verbose: args.verbose, ..Style::default() };
-    if args.output == OutputMode::Human {
+    let output = args.output.mode().unwrap_or_default();
+    if output == OutputMode::Human {
         let capable = Capabilities::for_stdio();
         style.emoji = capable.emoji;
         style.color = capable.color;
         style.color_errors = capable.color_errors;
     }
-    let mut reporter = crate::launch::reporter(args.output, style, Backpressure::WaitForReader);
+    let mut reporter = crate::launch::reporter(output, style, Backpressure::WaitForReader);
     let mut ended = false;
     let watched =
         entries.by_ref().inspect(|entry| ended |= matches!(entry.event, Event::RunEnded { .. }));

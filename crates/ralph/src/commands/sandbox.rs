@@ -34,20 +34,20 @@ Examples:
   Which sandboxes work here, and what they do not confine:
     ralph sandbox check
 
-  What an agent would see:
+  Look around as an agent would:
     ralph sandbox shell
     ralph sandbox shell -- curl https://example.com";
 
 #[derive(Debug, Subcommand)]
 pub enum SandboxCommand {
-    /// Try out which sandboxes work here, and say what they do not confine.
+    /// Test which sandboxes work here.
     #[command(after_help = "Examples:\n  ralph sandbox check")]
     Check,
 
-    /// Open a shell inside, as an agent would see it, or run a command there.
+    /// Open a shell inside a sandbox, or run a command there.
     #[command(after_help = "Examples:\n  ralph sandbox shell\n  ralph sandbox shell -- npm test")]
     Shell {
-        /// The sandbox to use; the first that works if none is named.
+        /// The sandbox to use [default: the first that works].
         #[arg(long, value_name = "BACKEND")]
         sandbox: Option<String>,
 
@@ -56,18 +56,18 @@ pub enum SandboxCommand {
         command: Vec<OsString>,
     },
 
-    /// List the sandboxes that are there.
+    /// List existing sandboxes.
     #[command(after_help = "Examples:\n  ralph sandbox ls")]
     Ls,
 
-    /// Stop a sandbox of Docker; the next run starts it again.
+    /// Stop a Docker sandbox; the next run starts it again.
     #[command(after_help = "Examples:\n  ralph sandbox stop ralph-shop-1a2b3c4d")]
     Stop {
         /// Its name, as `ralph sandbox ls` tells it.
         name: String,
     },
 
-    /// Remove a sandbox that nobody uses.
+    /// Remove an unused sandbox.
     #[command(after_help = "Examples:\n  ralph sandbox rm run-Ab3xYz")]
     Rm {
         /// Its name, as `ralph sandbox ls` tells it.

@@ -24,11 +24,11 @@ Examples:
 
 #[derive(Debug, Args)]
 pub struct SettingsArgs {
-    /// Read settings from this file instead of `.ralph/settings.json`.
+    /// Read this file instead of `.ralph/settings.json`.
     #[arg(long, value_name = "PATH")]
     pub settings: Option<PathBuf>,
 
-    /// Print as JSON.
+    /// Print JSON.
     #[arg(long, conflicts_with = "schema")]
     pub json: bool,
 

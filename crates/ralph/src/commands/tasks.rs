@@ -22,23 +22,40 @@ pub const EXAMPLES: &str = "\
 Examples:
   ralph tasks
   ralph tasks next
-  ralph tasks add \"Reset by mail\" --criterion \"A mail with a link is sent\" --depends-on US-001
+  ralph tasks add \"Reset by mail\" --criterion \"A mail with a link is sent\"
   ralph tasks set US-001 --passes --notes \"Done in src/reset.rs\"
 
-  The titles of what is still open:
-    ralph tasks --format json | jq -r 'select(.passes | not) | .title'";
+  The titles of the open stories:
+    ralph tasks --json | jq -r 'select(.passes | not) | .title'";
 
 #[derive(Debug, Args)]
 pub struct TasksArgs {
     #[command(subcommand)]
     pub command: Option<TasksCommand>,
 
-    /// How to print it.
-    #[arg(long, value_enum, value_name = "FORM", default_value_t, global = true)]
-    pub format: TasksFormat,
+    /// Print one JSON object per story.
+    #[arg(long, conflicts_with = "format", global = true)]
+    json: bool,
+
+    /// The form of the output.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "FORM",
+        default_value_t,
+        global = true,
+        hide_short_help = true
+    )]
+    format: TasksFormat,
 
     #[command(flatten)]
     pub place: DocumentsArgs,
+}
+
+impl TasksArgs {
+    fn format(&self) -> TasksFormat {
+        if self.json { TasksFormat::Json } else { self.format }
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
@@ -46,20 +63,18 @@ pub enum TasksFormat {
     /// For people.
     #[default]
     Text,
-    /// One JSON object a line: the story as it is in the file, with its state.
+    /// One JSON object per story, as in the file, with its state.
     Json,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum TasksCommand {
     /// List the stories (the default).
-    #[command(after_help = "Examples:\n  ralph tasks list\n  ralph tasks list --format json")]
+    #[command(after_help = "Examples:\n  ralph tasks list\n  ralph tasks list --json")]
     List,
 
-    /// Show the story to work on: the smallest priority of those that wait for nothing.
-    #[command(
-        after_help = "Examples:\n  ralph tasks next\n  ralph tasks next --format json | jq -r .id"
-    )]
+    /// Show the next story: the lowest priority number among those that can start.
+    #[command(after_help = "Examples:\n  ralph tasks next\n  ralph tasks next --json | jq -r .id")]
     Next,
 
     /// Show a story.
@@ -72,7 +87,7 @@ pub enum TasksCommand {
     /// Add a story at the end of the list.
     #[command(
         after_help = "Examples:\n  ralph tasks add \"Reset by mail\" --criterion \"A mail with a link is sent\"\n  \
-                      ralph tasks add \"Expiry\" --criterion \"A link works for a day\" --depends-on US-001"
+                      ralph tasks add \"Expiry\" --criterion \"A link works for a day\" --depends-on US-1"
     )]
     Add(Box<AddArgs>),
 
@@ -86,10 +101,10 @@ pub enum TasksCommand {
 
 #[derive(Debug, Args)]
 pub struct AddArgs {
-    /// What it is about, in a few words.
+    /// A short title.
     pub title: String,
 
-    /// Something that must hold once it is done; give it several times for several.
+    /// An acceptance criterion; repeatable.
     #[arg(long = "criterion", value_name = "TEXT", required = true)]
     pub criteria: Vec<String>,
 
@@ -97,19 +112,19 @@ pub struct AddArgs {
     #[arg(long)]
     pub id: Option<String>,
 
-    /// What it is about, in some sentences.
+    /// A description of a few sentences.
     #[arg(long, value_name = "TEXT")]
     pub description: Option<String>,
 
-    /// The smallest comes first [default: after all others].
+    /// Lower numbers come first [default: after all others].
     #[arg(long, value_name = "NUMBER", value_parser = parse_finite, allow_negative_numbers = true)]
     pub priority: Option<f64>,
 
-    /// A story that has to pass first; may be given several times.
+    /// A story that must pass first; repeatable.
     #[arg(long, value_name = "ID")]
     pub depends_on: Vec<String>,
 
-    /// A story that this one stands for, so that it may leave the list; may be given several times.
+    /// A story that this one replaces and that may be removed; repeatable.
     #[arg(long, value_name = "ID")]
     pub replaces: Vec<String>,
 }
@@ -124,11 +139,11 @@ pub struct SetArgs {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub passes: Option<bool>,
 
-    /// The same, as many write it: --passes false.
+    /// The value, as in `--passes false`.
     #[arg(hide = true, requires = "passes")]
     pub passes_or_not: Option<bool>,
 
-    /// What was done, instead of the notes that are there.
+    /// New notes: what was done, and how it was checked.
     #[arg(long, value_name = "TEXT", conflicts_with = "add_note")]
     pub notes: Option<String>,
 
@@ -136,19 +151,19 @@ pub struct SetArgs {
     #[arg(long, value_name = "TEXT")]
     pub add_note: Option<String>,
 
-    /// What it is about, in a few words.
+    /// A new title.
     #[arg(long, value_name = "TEXT")]
     pub title: Option<String>,
 
-    /// What it is about, in some sentences.
+    /// A new description.
     #[arg(long, value_name = "TEXT")]
     pub description: Option<String>,
 
-    /// The smallest comes first.
+    /// A new priority; lower numbers come first.
     #[arg(long, value_name = "NUMBER", value_parser = parse_finite, allow_negative_numbers = true)]
     pub priority: Option<f64>,
 
-    /// The stories that have to pass first, instead of those that are there; an empty one for none.
+    /// The stories that must pass first, instead of the present ones; empty for none.
     #[arg(long, value_name = "ID")]
     pub depends_on: Vec<String>,
 }
@@ -162,11 +177,11 @@ fn parse_finite(text: &str) -> Result<f64, String> {
 pub fn tasks(project: &Project, args: &TasksArgs) -> Result<u8, Error> {
     let documents = args.place.documents(project);
     match &args.command {
-        None | Some(TasksCommand::List) => list(project, &documents, args.format),
-        Some(TasksCommand::Next) => next(project, &documents, args.format),
-        Some(TasksCommand::Show { id }) => show(&documents, id, args.format),
-        Some(TasksCommand::Add(new)) => add(project, &documents, new, args.format),
-        Some(TasksCommand::Set(changes)) => set(&documents, changes, args.format),
+        None | Some(TasksCommand::List) => list(project, &documents, args.format()),
+        Some(TasksCommand::Next) => next(project, &documents, args.format()),
+        Some(TasksCommand::Show { id }) => show(&documents, id, args.format()),
+        Some(TasksCommand::Add(new)) => add(project, &documents, new, args.format()),
+        Some(TasksCommand::Set(changes)) => set(&documents, changes, args.format()),
     }
 }
 

@@ -24,14 +24,14 @@ use crate::task_memory::{self, TaskMemory, load_memory, load_run_memory};
 
 pub const EXAMPLES: &str = "\
 Examples:
-  Work off the stories in ralph/tasks.json with claude, one an iteration:
+  Work through ralph/tasks.json with claude, one story per iteration:
     ralph work -n 20
 
-  With another agent, and a list that is somewhere else:
+  With another agent and another list:
     ralph work --ralph-dir loops/billing -- codex
 
-It is done when every story passes and so does every command in verifyCommands, whether or not the agent
-says so. A list that is done already is verified first.";
+The run is complete when every story passes and every command in
+verifyCommands succeeds. A list that looks finished is verified first.";
 
 const COMPLETION_PROMISE: &str = "COMPLETE";
 
@@ -40,7 +40,7 @@ pub struct WorkArgs {
     #[command(flatten)]
     pub place: DocumentsArgs,
 
-    /// Take the list as it is now, whatever the last run remembers of it.
+    /// Accept the list as it is now, even if stories or checks have disappeared since the last run.
     #[arg(long)]
     pub accept_list: bool,
 

@@ -205,7 +205,7 @@ fn explicit_settings_file_uses_its_own_local_overlay() {
     assert_eq!(loaded.settings.output_truncate_chars, 7);
 
     project.sources.settings_path = Some(project.dir.path().join("none.json"));
-    assert_eq!(project.error(), "ralph: error: DIR/none.json: no such file");
+    assert_eq!(project.error(), "error: DIR/none.json: no such file");
 }
 
 #[test]
@@ -219,15 +219,15 @@ fn settings_problems_of_all_layers_are_reported_together() {
     assert_eq!(
         project.error(),
         "\
-ralph: error: DIR/.ralph/settings.json: agent.comand: unknown key; did you mean agent.command?
-ralph: error: DIR/.ralph/settings.json: guardrails[0].command: must not be blank
-ralph: error: DIR/.ralph/settings.local.json:1:9: not valid JSON: trailing comma
+error: DIR/.ralph/settings.json: agent.comand: unknown key; did you mean agent.command?
+error: DIR/.ralph/settings.json: guardrails[0].command: must not be blank
+error: DIR/.ralph/settings.local.json:1:9: not valid JSON: trailing comma
   1 | {\"a\": 1,}
     |         ^
-ralph: error: environment RALPH_AGENT__ENV: not valid JSON: EOF while parsing an object at line 1 column 1
-ralph: error: environment RALPH_MAXIMUM_ITERATIONS: maximumIterations: expected a whole number or null, found the string \"ten\"
-ralph: error: --max-iterations: maximumIterations: must be at least 1, the number 0 is not
-  hint: remove the comma before the closing bracket"
+error: environment RALPH_AGENT__ENV: not valid JSON: EOF while parsing an object at line 1 column 1
+error: environment RALPH_MAXIMUM_ITERATIONS: maximumIterations: expected a whole number or null, found the string \"ten\"
+error: --max-iterations: maximumIterations: must be at least 1, the number 0 is not
+hint: remove the comma before the closing bracket"
     );
 }
 

@@ -105,7 +105,9 @@ fn judge(
     hook_context: &HookContext<'_>,
 ) -> Verdict {
     let project = resolve(project).unwrap_or_else(|| project.to_owned());
+    // The home may be a link to another volume.
     let home = (hook_context.variable)("HOME").map(PathBuf::from);
+    let home = home.map(|home| resolve(&home).unwrap_or(home));
     let (allow, _) = CommandAllowList::parse(hooks.allow.iter().map(String::as_str));
     let resolved = RefCell::new(HashMap::new());
     let context = Context {

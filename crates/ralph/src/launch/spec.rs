@@ -100,7 +100,11 @@ impl LaunchSpec {
             interactive: false,
             worktree: None,
             name: args.run_name().map(str::to_owned),
-            view: View { output: args.output, verbose: args.verbose, quiet: args.quiet },
+            view: View {
+                output: args.output.mode().unwrap_or_default(),
+                verbose: args.verbose,
+                quiet: args.quiet,
+            },
         }
     }
 

@@ -8,11 +8,11 @@ use ralph_events::error::Error;
 
 #[derive(Debug, Args)]
 pub struct WorkerSelection {
-    /// The runs: name, run id, the beginning of it, or its last four characters.
+    /// Runs, each by name, id, beginning of the id, or last four characters of it.
     #[arg(value_name = "NAME", required_unless_present = "all")]
     pub names: Vec<String>,
 
-    /// All runs to which this applies.
+    /// Every run to which the command applies.
     #[arg(long, conflicts_with = "names")]
     pub all: bool,
 }

@@ -81,8 +81,8 @@ impl CommandContext<'_> {
         self.locate(arg).is_some_and(|place| {
             place.rest.is_empty()
                 && (self.context.home == Some(&place.base)
-                    || place.base.ends_with(".claude")
-                    || place.base.ends_with(".ralph"))
+                    || has_name(&place.base, ".claude")
+                    || has_name(&place.base, ".ralph"))
         })
     }
 
@@ -182,7 +182,7 @@ impl CommandContext<'_> {
             return None;
         }
         let project = self.context.project;
-        if place.base.strip_prefix(project).is_ok_and(|inside| inside == Path::new(".ralph")) {
+        if place.base.parent() == Some(project) && has_name(&place.base, ".ralph") {
             let reason = "it deletes ralph's settings and records of runs (.ralph)";
             return Some(Hit::deny(Family::Files, reason, NAME_THE_FILES));
         }
@@ -286,10 +286,26 @@ fn is_everything(pattern: &str) -> bool {
     pattern.chars().all(|c| WILDCARDS.contains(&c) || c == '.')
 }
 
-/// Whether a component may be this name. Ignores case, as some file systems do.
+fn has_name(path: &Path, name: &str) -> bool {
+    path.file_name().is_some_and(|last| matches_name(&last.to_string_lossy(), name))
+}
+
+/// The form in which names are compared. The file systems of macOS ignore case, in all of Unicode
+/// (`ſ` is an `s`), and HFS+ ignores invisible characters, too.
+pub(super) fn fold_name(name: &str) -> String {
+    if name.is_ascii() {
+        return name.to_ascii_lowercase();
+    }
+    let is_invisible = |c: &char| matches!(c, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}');
+    let visible = name.chars().filter(|c| !is_invisible(c));
+    visible.flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()
+}
+
+/// Whether a component may be this name, which is lower-case ASCII or a directory of the user.
 pub(super) fn matches_name(component: &str, name: &str) -> bool {
+    let component = &fold_name(component);
     if !component.contains(WILDCARDS) {
-        return component.eq_ignore_ascii_case(name);
+        return *component == fold_name(name);
     }
     // A pattern matches a leading dot only if it has one.
     if name.starts_with('.') && !component.starts_with(['.', UNKNOWN, UNKNOWN_NAME, '[']) {
@@ -297,7 +313,7 @@ pub(super) fn matches_name(component: &str, name: &str) -> bool {
     }
     // A pattern without letters names nothing in particular.
     let letters = component.chars().filter(|c| !WILDCARDS.contains(c) && *c != '.').count();
-    letters > 0 && glob_match(&component.to_ascii_lowercase(), &name.to_ascii_lowercase())
+    letters > 0 && glob_match(component, &fold_name(name))
 }
 
 pub(crate) fn judge_path(context: &Context<'_>, path: &str, access: FileAccess) -> Option<Hit> {

@@ -1,12 +1,10 @@
 //! Paths that agents must not write, or not even read.
 
-use std::borrow::Cow;
-use std::ffi::OsStr;
 use std::path::{Component, Path};
 
 use serde::Deserialize;
 
-use super::places::{PartialPath, WILDCARDS, matches_name};
+use super::places::{PartialPath, WILDCARDS, fold_name, matches_name};
 use crate::data::{DATA, Words};
 use crate::value::glob_match;
 use crate::{Context, Family, Tier};
@@ -83,30 +81,40 @@ fn is_exempt(entry: &ProtectedPath, place: &PartialPath) -> bool {
 
 /// A path, split once for hundreds of comparisons.
 struct PathComponents<'a> {
-    names: Vec<PathComponent<'a>>,
-    /// Number of components of the home or the project, if the path is inside.
+    names: Vec<PathComponent>,
+    /// Number of components of the home or the project, if the path may be inside.
     home: Option<usize>,
     project: Option<usize>,
+    /// Spelled as the project's path is.
+    is_inside_project: bool,
     context: &'a Context<'a>,
 }
 
-struct PathComponent<'a> {
-    text: Cow<'a, str>,
-    lower: String,
+struct PathComponent {
+    folded: String,
     is_wild: bool,
 }
 
 impl<'a> PathComponents<'a> {
-    fn new(context: &'a Context<'a>, place: &'a PartialPath) -> Self {
-        let names = normal_components(&place.base)
-            .map(OsStr::to_string_lossy)
-            .chain(place.rest.iter().map(|name| Cow::Borrowed(name.as_str())));
-        let depth_of =
-            |root: &Path| place.base.starts_with(root).then(|| normal_components(root).count());
+    fn new(context: &'a Context<'a>, place: &PartialPath) -> Self {
+        let names: Vec<PathComponent> = folded_components(&place.base)
+            .chain(place.rest.iter().map(|name| fold_name(name)))
+            .map(PathComponent::new)
+            .collect();
+        // macOS takes both forms of an accented letter, composed or not, for the same.
+        let may_be_same = |(name, other): (&PathComponent, &String)| {
+            name.folded == *other || !name.folded.is_ascii() && !other.is_ascii()
+        };
+        let depth_of = |root: &Path| {
+            let root: Vec<String> = folded_components(root).collect();
+            let is_inside = names.len() >= root.len() && names.iter().zip(&root).all(may_be_same);
+            is_inside.then_some(root.len())
+        };
         PathComponents {
-            names: names.map(PathComponent::new).collect(),
             home: context.home.and_then(depth_of),
             project: depth_of(context.project),
+            is_inside_project: place.base.starts_with(context.project),
+            names,
             context,
         }
     }
@@ -115,7 +123,7 @@ impl<'a> PathComponents<'a> {
         if let Some(names) = pattern.strip_prefix("**/") {
             // `*.json` means all files of a kind, not the one with secrets.
             let is_specific =
-                |name: &PathComponent<'_>| !name.matches_any_name() || names.starts_with('.');
+                |name: &PathComponent| !name.matches_any_name() || names.starts_with('.');
             return self
                 .names
                 .iter()
@@ -143,40 +151,40 @@ impl<'a> PathComponents<'a> {
         let Context { home, project, .. } = self.context;
         match pattern.as_bytes().first() {
             Some(b'/') => {
-                self.project.is_some()
+                self.is_inside_project
                     || self.home.is_some() && home.is_some_and(|home| home.starts_with(pattern))
             }
-            Some(b'~') => self.project.is_some() && *home != Some(project),
+            Some(b'~') => self.is_inside_project && *home != Some(project),
             _ => false,
         }
     }
 }
 
-impl<'a> PathComponent<'a> {
-    fn new(text: Cow<'a, str>) -> Self {
-        PathComponent { lower: text.to_ascii_lowercase(), is_wild: text.contains(WILDCARDS), text }
+impl PathComponent {
+    fn new(folded: String) -> Self {
+        PathComponent { is_wild: folded.contains(WILDCARDS), folded }
     }
 
     /// Whether only the extension is given: `*.json`.
     fn matches_any_name(&self) -> bool {
         self.is_wild
-            && self.text.rsplit_once('.').is_some_and(|(stem, _)| stem.chars().all(|c| c == '*'))
+            && self.folded.rsplit_once('.').is_some_and(|(stem, _)| stem.chars().all(|c| c == '*'))
     }
 
     fn matches(&self, name: &str) -> bool {
         if name.contains('*') {
-            return glob_match(name, &self.lower) && !self.text.contains(['*', '?', '[']);
+            return glob_match(name, &self.folded) && !self.folded.contains(['*', '?', '[']);
         }
         match self.is_wild {
-            true => matches_name(&self.text, name),
-            false => self.text.eq_ignore_ascii_case(name),
+            true => matches_name(&self.folded, name),
+            false => self.folded.eq_ignore_ascii_case(name),
         }
     }
 }
 
-fn normal_components(path: &Path) -> impl Iterator<Item = &OsStr> {
+fn folded_components(path: &Path) -> impl Iterator<Item = String> {
     path.components().filter_map(|component| match component {
-        Component::Normal(name) => Some(name),
+        Component::Normal(name) => Some(fold_name(&name.to_string_lossy())),
         _ => None,
     })
 }

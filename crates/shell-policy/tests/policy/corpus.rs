@@ -102,6 +102,9 @@ fn home_and_project_may_be_below_system_directories() {
         ("/home/u", "/home/u", ToolCall::Write("/home/u/x"), "allow"),
         ("/home/u", "/home/u", ToolCall::Write("/home/u/.bashrc"), "deny"),
         ("/home/u", "/home/u", ToolCall::Shell("rm -rf ~".into()), "deny"),
+        // An accented letter, composed and not.
+        ("/Users/\u{e9}/app", "/Users/\u{e9}", ToolCall::Read("/Users/e\u{301}/.ssh/id"), "deny"),
+        ("/Users/\u{e9}/app", "/Users/\u{e9}", ToolCall::Read("/Users/e/.ssh/id"), "allow"),
     ] {
         let context = Context {
             project: Path::new(project),

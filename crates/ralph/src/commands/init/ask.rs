@@ -33,17 +33,6 @@ pub(super) fn until_valid<T>(
     }
 }
 
-pub(super) fn required(
-    ask: &mut dyn Prompter,
-    question: &str,
-    otherwise: &str,
-) -> Result<String, Abort> {
-    until_valid(ask, question, |answer| match answer {
-        "" => Err(otherwise.to_owned()),
-        answer => Ok(answer.to_owned()),
-    })
-}
-
 /// End of input means no answer.
 pub(super) fn optional(ask: &mut dyn Prompter, question: &str) -> Result<Option<String>, Abort> {
     match ask.prompt_line(question) {
@@ -64,6 +53,10 @@ pub(super) fn or_default(answer: &str, default: &str) -> String {
 
 pub(super) fn is_yes(answer: &str) -> bool {
     matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes")
+}
+
+pub(super) fn is_yes_or_no(answer: &str) -> bool {
+    is_yes(answer) || matches!(answer.trim().to_ascii_lowercase().as_str(), "n" | "no")
 }
 
 pub(super) fn parse_list(answer: &str) -> Vec<String> {

@@ -11,11 +11,11 @@ use ralph_store::project::Project;
 
 use super::SCHEMA_FILE;
 use super::ask::{
-    Abort, Prompter, is_yes, optional, or_default, parse_list, required, until_valid,
+    Abort, Prompter, is_yes, is_yes_or_no, optional, or_default, parse_list, until_valid,
 };
 
 pub(super) fn ask_settings(ask: &mut dyn Prompter) -> Result<Value, Abort> {
-    let command = required(
+    let command = ask_command(
         ask,
         "Agent command (e.g., claude, codex, amp, or other LLM CLI): ",
         "An agent command is needed.",
@@ -31,21 +31,48 @@ pub(super) fn ask_settings(ask: &mut dyn Prompter) -> Result<Value, Abort> {
     let completion_response = or_default(&ask.prompt_line("Completion response [DONE]: ")?, "DONE");
     let guardrails = ask_guardrails(ask)?;
     let scm = ask_scm(ask)?;
+    let budget = ask_budget(ask)?;
 
-    let mut document = json!({
-        "$schema": format!("./{SCHEMA_FILE}"),
-        "maximumIterations": maximum_iterations,
-        "completionResponse": completion_response,
-        "outputTruncateChars": 5000,
-        "streamAgentOutput": true,
-        "includeIterationCountInPrompt": false,
-        "agent": {"command": command, "flags": flags},
-        "guardrails": guardrails,
-    });
+    let mut document = base_settings();
+    document["maximumIterations"] = json!(maximum_iterations);
+    document["completionResponse"] = json!(completion_response);
+    document["agent"] = json!({"command": command, "flags": flags});
+    document["guardrails"] = json!(guardrails);
     if let Some(scm) = scm {
         document["scm"] = scm;
     }
+    if let Some(dollars) = budget {
+        document["budget"] = json!({"costUsd": dollars});
+    }
     Ok(document)
+}
+
+/// The settings before any answer, in the order of the file.
+pub(super) fn base_settings() -> Value {
+    json!({
+        "$schema": format!("./{SCHEMA_FILE}"),
+        "maximumIterations": 10,
+        "completionResponse": "DONE",
+        "outputTruncateChars": 5000,
+        "streamAgentOutput": true,
+        "includeIterationCountInPrompt": false,
+        "agent": {},
+        "guardrails": [],
+    })
+}
+
+/// End of input means no budget.
+fn ask_budget(ask: &mut dyn Prompter) -> Result<Option<f64>, Abort> {
+    let question = "Budget per run in US dollars (optional): ";
+    loop {
+        let Some(answer) = optional(ask, question)? else { return Ok(None) };
+        let number = answer.trim().trim_start_matches('$');
+        match number.parse::<f64>() {
+            _ if number.is_empty() => return Ok(None),
+            Ok(dollars) if dollars.is_finite() && dollars > 0.0 => return Ok(Some(dollars)),
+            _ => ask.print("Please enter an amount such as 5 or 2.50.\n")?,
+        }
+    }
 }
 
 fn ask_guardrails(ask: &mut dyn Prompter) -> Result<Vec<Value>, Abort> {
@@ -55,6 +82,10 @@ fn ask_guardrails(ask: &mut dyn Prompter) -> Result<Vec<Value>, Abort> {
         let command = command.trim();
         if command.is_empty() {
             return Ok(guardrails);
+        }
+        if is_yes_or_no(command) {
+            ask.print(&not_a_command(command))?;
+            continue;
         }
         let question = "  Fail action (APPEND|PREPEND|REPLACE): ";
         let action = until_valid(ask, question, |answer| {
@@ -74,13 +105,27 @@ fn ask_scm(ask: &mut dyn Prompter) -> Result<Option<Value>, Abort> {
     if !is_yes(&ask.prompt_line("Configure SCM? (y/N): ")?) {
         return Ok(None);
     }
-    let command = required(ask, "  SCM command (e.g., git): ", "  An SCM command is needed.")?;
+    let command = ask_command(ask, "  SCM command (e.g., git): ", "  An SCM command is needed.")?;
     let question = "  SCM tasks (comma-separated, e.g., commit,push): ";
     let tasks = until_valid(ask, question, |answer| {
         let tasks = Some(parse_list(answer)).filter(|tasks| !tasks.is_empty());
+        let tasks = tasks.filter(|_| !is_yes_or_no(answer));
         tasks.ok_or_else(|| "  At least one task is needed.".to_owned())
     })?;
     Ok(Some(json!({"command": command, "tasks": tasks})))
+}
+
+/// Asks for a program. People who expect a yes-or-no question type `y`.
+fn ask_command(ask: &mut dyn Prompter, question: &str, if_blank: &str) -> Result<String, Abort> {
+    until_valid(ask, question, |answer| match answer {
+        "" => Err(if_blank.to_owned()),
+        answer if is_yes_or_no(answer) => Err(not_a_command(answer).trim_end().to_owned()),
+        answer => Ok(answer.to_owned()),
+    })
+}
+
+fn not_a_command(answer: &str) -> String {
+    format!("  `{answer}` is not a command. Please enter the name of a program.\n")
 }
 
 pub(super) fn offer_starter_prompts(

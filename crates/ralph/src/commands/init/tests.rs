@@ -49,7 +49,7 @@ impl Project {
         let mut script =
             Script { answers: answers.iter().copied().collect(), screen: String::new() };
         let project = super::Project::new(self.0.path(), &self.0.path().join("home"));
-        let result = init_with(&project, sandbox, &mut script);
+        let result = init_with(&project, &Detection::default(), sandbox, &mut script);
         assert!(script.answers.is_empty(), "left: {:?}", script.answers);
         let dir = format!("{}/", self.0.path().display());
         (result, script.screen.replace(&dir, ""))
@@ -82,12 +82,26 @@ fn init_transcript_matches_questions_and_settings() {
         "y",
         "git",
         "commit",
+        "2.50",
         "",
     ]);
     assert_eq!(result, Ok(0));
+    let settings = project.settings().unwrap();
+    let (dialog, closing) = screen.split_once("\nSettings written to").unwrap();
     assert_eq!(
-        screen,
-        "
+        closing,
+        format!(
+            " .ralph/settings.json\n\n{settings}\nNext\n  \
+             ralph run -p \"Fix a bug. Answer <response>DONE</response> when done.\"\n"
+        )
+    );
+    assert_eq!(
+        dialog,
+        "Detected
+  agents  none on the PATH; `ralph agents` says how to install one
+  tests   no test command found
+  git     not a repository
+
 Agent command (e.g., claude, codex, amp, or other LLM CLI): claude
 Agent flags (comma-separated, optional): --model,opus
 Maximum iterations [10]: 
@@ -102,13 +116,12 @@ Add guardrail command (leave blank to finish):
 Configure SCM? (y/N): y
   SCM command (e.g., git): git
   SCM tasks (comma-separated, e.g., commit,push): commit
+Budget per run in US dollars (optional): 2.50
 Write starter prompts for `ralph plan` and `ralph build`? (y/N): 
-
-Settings written to .ralph/settings.json
 "
     );
     assert_eq!(
-        project.settings().unwrap(),
+        settings,
         r#"{
   "$schema": "./settings.schema.json",
   "maximumIterations": 10,
@@ -139,6 +152,9 @@ Settings written to .ralph/settings.json
     "tasks": [
       "commit"
     ]
+  },
+  "budget": {
+    "costUsd": 2.5
   }
 }
 "#
@@ -167,6 +183,7 @@ fn init_asks_again_after_invalid_answer() {
         "99999999999",
         "+5",
         " OK ",
+        "yes",
         "x",
         "MAYBE",
         "LATER",
@@ -175,9 +192,13 @@ fn init_asks_again_after_invalid_answer() {
         "",
         "YES",
         "",
+        "y",
         "jj",
         " , ",
+        "y",
         "commit , push",
+        "five",
+        "$5",
     ]);
     assert_eq!(result, Ok(0));
     for (text, times) in [
@@ -186,7 +207,10 @@ fn init_asks_again_after_invalid_answer() {
         ("Please enter a positive integer.\n", 4),
         ("  Please answer APPEND, PREPEND or REPLACE.\n", 2),
         ("  An SCM command is needed.\n", 1),
-        ("  At least one task is needed.\n", 1),
+        ("  At least one task is needed.\n", 2),
+        ("  `y` is not a command.", 1),
+        ("  `yes` is not a command.", 1),
+        ("Please enter an amount such as 5 or 2.50.\n", 1),
     ] {
         assert_eq!(screen.matches(text).count(), times, "{text}\n{screen}");
     }
@@ -196,6 +220,7 @@ fn init_asks_again_after_invalid_answer() {
     assert_eq!(document["completionResponse"], "OK");
     assert_eq!(document["guardrails"], json!([{"command": "x", "failAction": "REPLACE"}]));
     assert_eq!(document["scm"], json!({"command": "jj", "tasks": ["commit", "push"]}));
+    assert_eq!(document["budget"], json!({"costUsd": 5.0}));
 }
 
 #[test]
@@ -211,7 +236,7 @@ fn init_offers_sandbox_only_where_one_works() {
         [(None, "auto"), (Some(""), "auto"), (Some("Y"), "auto"), (Some(" No "), "none")]
     {
         let project = Project::new();
-        let mut answers = vec!["claude", "", "", "", "", "", ""];
+        let mut answers = vec!["claude", "", "", "", "", "", "", ""];
         answers.extend(answer);
         let works = |_: &_, agent: &str| (agent == "claude").then_some(Backend::Bwrap);
         let (result, screen) = project.init_where(works, &answers);
@@ -229,16 +254,17 @@ fn init_writes_missing_starter_prompts_on_request() {
     let project = Project::new();
     let plan = project.path("prompts/plan.md");
     // Neither end of input nor "no" writes prompts.
-    for answers in [&["claude", "", "", "", "", ""][..], &["claude", "", "", "", "", "", "no"]] {
+    for answers in [&["claude", "", "", "", "", ""][..], &["claude", "", "", "", "", "", "", "no"]]
+    {
         let project = Project::new();
         assert_eq!(project.init(answers).0, Ok(0));
         assert!(project.settings().is_some() && !project.path("prompts").exists());
     }
     fs::create_dir_all(project.path("prompts")).unwrap();
     fs::write(&plan, "mine").unwrap();
-    let (result, screen) = project.init(&["claude", "", "", "", "", "", "y"]);
+    let (result, screen) = project.init(&["claude", "", "", "", "", "", "", "y"]);
     assert_eq!(result, Ok(0));
-    assert!(screen.ends_with("\nPrompt written to .ralph/prompts/build.md\n"), "{screen}");
+    assert!(screen.contains("\nPrompt written to .ralph/prompts/build.md\n"), "{screen}");
     assert_eq!(fs::read_to_string(&plan).unwrap(), "mine");
     let build = fs::read_to_string(project.path("prompts/build.md")).unwrap();
     assert_eq!(build, BUILD_PROMPT);
@@ -256,7 +282,11 @@ fn init_shows_existing_settings_and_keeps_them() {
     assert_eq!(result, Ok(0));
     assert_eq!(
         screen,
-        r#"{
+        r#"Detected
+  agents  none on the PATH; `ralph agents` says how to install one
+  tests   no test command found
+  git     not a repository
+{
   "agent": {
     "command": "claude",
     "env": {
@@ -290,10 +320,7 @@ fn init_replaces_broken_settings() {
     fs::write(project.path("settings.json"), "{").unwrap();
     let (result, screen) = project.init(&["y", "codex", "", "", "", "", ""]);
     assert_eq!(result, Ok(0));
-    assert!(
-        screen.contains("ralph: warning: .ralph/settings.json:1:1: not valid JSON"),
-        "{screen}"
-    );
+    assert!(screen.contains("warning: .ralph/settings.json:1:1: not valid JSON"), "{screen}");
 }
 
 #[test]
@@ -335,7 +362,8 @@ fn init_write_failure_names_the_file() {
     fs::create_dir_all(project.path("settings.schema.json")).unwrap();
     let error = project.init(&["claude", "", "", "", "", ""]).0.unwrap_err();
     assert_eq!(error.exit_code(), 2);
-    assert!(error.message.contains("settings.schema.json: cannot be written: "), "{error}");
+    assert!(error.message.contains("cannot write "), "{error}");
+    assert!(error.message.contains("settings.schema.json: "));
     assert_eq!(project.settings(), None);
 }
 
@@ -345,4 +373,53 @@ fn init_with_nul_in_answer_writes_nothing() {
     let error = project.init(&["cl\0aude", "", "", "", "", ""]).0.unwrap_err();
     assert_eq!(error.message, "agent.command: must not hold a NUL character");
     assert!(!project.path("").exists());
+}
+
+fn detected() -> Detection {
+    Detection {
+        agents: vec!["claude", "codex"],
+        test: Some(detection::TestCommand { command: "cargo test".into(), found_in: "Cargo.toml" }),
+        branch: Some("main".into()),
+    }
+}
+
+fn init_yes(project: &Project, detection: &Detection, force: bool) -> Result<String, Error> {
+    let mut text = String::new();
+    let place = super::Project::new(project.0.path(), &project.0.path().join("home"));
+    init_detected(&place, detection, force, |_, _| None, &mut text).map(|()| text)
+}
+
+#[test]
+fn init_yes_writes_and_shows_detected_settings() {
+    let project = Project::new();
+    let text = init_yes(&project, &detected(), false).unwrap();
+    assert!(text.starts_with(
+        "Detected\n  agents  claude, codex\n  tests   cargo test (Cargo.toml)\n  \
+         git     repository, on main\n\n\
+         Using claude. Also found: codex (set agent.command).\n"
+    ));
+    assert!(text.contains(&project.settings().unwrap()), "{text}");
+    let document: Value = serde_json::from_str(&project.settings().unwrap()).unwrap();
+    assert_eq!(document["agent"]["command"], "claude");
+    assert_eq!(document["guardrails"], json!([{"command": "cargo test", "failAction": "APPEND"}]));
+    assert_eq!(document["scm"], json!({"command": "git", "tasks": ["commit"]}));
+}
+
+#[test]
+fn init_yes_without_agent_or_over_existing_settings_is_refused() {
+    let project = Project::new();
+    let error = init_yes(&project, &Detection::default(), false).unwrap_err();
+    assert_eq!((error.exit_code(), error.message.as_str()), (2, "no agent found on the PATH"));
+    assert!(!project.path("").exists());
+
+    init_yes(&project, &detected(), false).unwrap();
+    let before = project.settings();
+    let other = Detection { agents: vec!["amp"], ..Detection::default() };
+    let error = init_yes(&project, &other, false).unwrap_err();
+    assert_eq!(error.exit_code(), 2);
+    assert!(error.message.ends_with("settings.json already exists"), "{error}");
+    assert_eq!(project.settings(), before);
+
+    init_yes(&project, &other, true).unwrap();
+    assert!(project.settings().unwrap().contains("amp"));
 }

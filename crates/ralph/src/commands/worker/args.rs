@@ -7,83 +7,81 @@ use crate::workers::selection::WorkerSelection;
 
 pub const SPAWN_EXAMPLES: &str = "\
 Examples:
-  A loop in the background, in the window `agent` of the tmux session `ralph`:
-    ralph spawn --name agent -f PROMPT.md -n 100 --done-pattern \"All tasks complete\" -- claude
+  Start a loop in the background:
+    ralph spawn --name docs -f PROMPT.md -n 20 --done-pattern DONE -- claude
 
-  Wait for it, and exit with its code:
-    ralph spawn --name agent -f PROMPT.md -n 10 --wait -- claude && echo done
+  Wait for it, and exit with its exit code:
+    ralph spawn --name docs -f PROMPT.md -n 10 --wait -- claude
 
-  With the agent's own screen, to watch and to type into:
-    ralph spawn --name agent -f PROMPT.md -n 10 --interactive -- claude
+  With the agent's own terminal interface:
+    ralph spawn --name docs -f PROMPT.md -n 10 --interactive -- claude
 
-  Several at once in one repository, each in a git worktree and on a branch of its own:
+  Two loops in one repository, each in its own worktree:
     ralph spawn --name docs --worktree -f DOCS.md -n 20 -- claude
     ralph spawn --name tests --worktree -f TESTS.md -n 20 -- claude
 
-Then: ralph status agent, ralph attach agent, ralph pause agent, ralph logs -f agent.";
+Then: `ralph ls`, `ralph logs -f docs`, `ralph pause docs`, `ralph attach docs`.";
 pub const LS_EXAMPLES: &str = "\
 Examples:
   ralph ls
   ralph ls --watch
-  ralph ls --format json | jq '.[] | select(.status == \"failed\") | .name'";
+  ralph ls --json | jq -r '.[] | select(.status == \"failed\") | .name'";
 pub const STATUS_EXAMPLES: &str = "\
 Examples:
-  ralph status agent
+  ralph status docs
   ralph status --watch
-  ralph status agent --format json | jq .left_seconds";
+  ralph status docs --json | jq .left_seconds";
 pub const PAUSE_EXAMPLES: &str = "\
 Examples:
-  ralph pause agent
+  ralph pause docs
   ralph pause --all
 
-What the agent is doing it may finish. A wait before another try ends at once.";
+The agent finishes its current iteration first.";
 pub const KILL_EXAMPLES: &str = "\
 Examples:
-  ralph kill agent
+  ralph kill docs
   ralph kill docs tests
-  ralph kill --all
-
-The agent is ended with everything that it started.";
+  ralph kill --all";
 pub const RM_EXAMPLES: &str = "\
 Examples:
-  ralph rm agent
+  ralph rm docs
   ralph rm --all
-  ralph rm --worktree agent
+  ralph rm --worktree docs
 
-A worktree with uncommitted work is kept, and so is a branch with commits that are nowhere else.";
-pub const LOGS_EXAMPLES: &str = "Examples:\n  ralph logs agent\n  ralph logs -f agent";
+Uncommitted work and unmerged commits are kept.";
+pub const LOGS_EXAMPLES: &str = "Examples:\n  ralph logs docs\n  ralph logs -f docs";
 pub const ATTACH_EXAMPLES: &str = "\
 Examples:
-  ralph attach agent
+  ralph attach docs
 
-Leave it with Ctrl-B D (or your tmux prefix and D).";
-pub const WAIT_EXAMPLES: &str = "Examples:\n  ralph wait agent && notify-send \"done\" || notify-send \"failed\"\n  ralph wait docs tests\n  ralph wait --all";
-pub const SEND_EXAMPLES: &str = "Examples:\n  ralph send agent \"yes, go on\"";
+Leave with Ctrl-B D (your tmux prefix, then D).";
+pub const WAIT_EXAMPLES: &str =
+    "Examples:\n  ralph wait docs && git merge docs\n  ralph wait docs tests\n  ralph wait --all";
+pub const SEND_EXAMPLES: &str = "Examples:\n  ralph send docs \"yes, continue\"";
 pub const TEMPLATE_EXAMPLES: &str = "\
 Examples:
-  ralph template > BUILD_PROMPT.md
-  ralph template --write";
+  ralph template --write
+  ralph template > BUILD_PROMPT.md";
 
 #[derive(Debug, Default, Args)]
 pub struct SpawnArgs {
-    /// Wait for the end of the loop, and exit with its code.
+    /// Wait until the loop ends, and exit with its exit code.
     #[arg(long)]
     pub wait: bool,
 
-    /// Give it a git worktree of its own, beside the repository: REPOSITORY-worktrees/NAME.
+    /// Work in a new git worktree, REPOSITORY-worktrees/NAME.
     #[arg(short, long)]
     pub worktree: bool,
 
-    /// The branch of the worktree; without this, a new one with the worker's name, from HEAD.
+    /// The worktree's branch [default: a new one from HEAD, named like the run].
     #[arg(long, value_name = "BRANCH", requires = "worktree")]
     pub branch: Option<String>,
 
-    /// Run the agent with its own screen in the window, and type the prompt there. What it costs is not told
-    /// then: only a machine-readable stream says it.
+    /// Run the agent's own terminal interface in the window and type the prompt there. Its cost is unknown then.
     #[arg(short, long)]
     pub interactive: bool,
 
-    /// Accepted for those who are used to it: every worker loops, in tmux.
+    /// Ignored; every background run is a loop in tmux.
     #[arg(long, hide = true)]
     pub ralph: bool,
 
@@ -102,7 +100,7 @@ pub struct SpawnArgs {
 
 #[derive(Debug, Args)]
 pub struct SelectionArgs {
-    /// The run: name, run id, the beginning of it, or its last four characters.
+    /// A run's name, id, beginning of the id, or last four characters of it.
     pub name: String,
 }
 
@@ -111,11 +109,11 @@ pub struct RmArgs {
     #[command(flatten)]
     pub which: WorkerSelection,
 
-    /// Remove its git worktree, too, unless that holds uncommitted work.
+    /// Also remove its git worktree, unless that has uncommitted work.
     #[arg(short, long)]
     pub worktree: bool,
 
-    /// Remove the worktree whatever it holds.
+    /// Remove the worktree even with uncommitted work.
     #[arg(long, requires = "worktree")]
     pub force: bool,
 }
@@ -127,37 +125,57 @@ pub enum ListFormat {
     Table,
     /// An array of objects.
     Json,
-    /// One name a line.
+    /// One name per line.
     Names,
 }
 
 #[derive(Debug, Args)]
 pub struct LsArgs {
-    /// How to list them.
-    #[arg(long, value_name = "FORM", value_enum, default_value_t = ListFormat::Table)]
-    pub format: ListFormat,
+    /// Print a JSON array.
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
 
-    /// Show it again every second.
+    /// The form of the list.
+    #[arg(long, value_name = "FORM", value_enum, default_value_t = ListFormat::Table)]
+    format: ListFormat,
+
+    /// Keep the list on screen and up to date.
     #[arg(short, long)]
     pub watch: bool,
 }
 
+impl LsArgs {
+    pub fn format(&self) -> ListFormat {
+        if self.json { ListFormat::Json } else { self.format }
+    }
+}
+
 #[derive(Debug, Args)]
 pub struct StatusArgs {
-    /// The run: name, run id, the beginning of it, or its last four characters; without it, all that run or are paused.
+    /// A run's name, id, beginning of the id, or last four characters of it [default: every run that has not ended].
     pub name: Option<String>,
 
-    /// Those that have come to their end, too.
+    /// Include runs that have ended.
     #[arg(long, conflicts_with = "name")]
     pub all: bool,
 
-    /// Show it again every second.
+    /// Keep the status on screen and up to date.
     #[arg(short, long)]
     pub watch: bool,
 
-    /// How to tell it.
-    #[arg(long, value_name = "FORM", value_enum, default_value_t = StatusFormat::Text)]
-    pub format: StatusFormat,
+    /// Print a JSON object, or an array of them.
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+
+    /// The form of the status.
+    #[arg(long, value_name = "FORM", value_enum, default_value_t = StatusFormat::Text, hide_short_help = true)]
+    format: StatusFormat,
+}
+
+impl StatusArgs {
+    pub fn format(&self) -> StatusFormat {
+        if self.json { StatusFormat::Json } else { self.format }
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
@@ -171,30 +189,30 @@ pub enum StatusFormat {
 
 #[derive(Debug, Args)]
 pub struct LogsArgs {
-    /// The run: name, run id, the beginning of it, or its last four characters.
+    /// A run's name, id, beginning of the id, or last four characters of it.
     pub name: String,
 
-    /// Go on with what happens, until its end.
+    /// Keep printing until the run ends.
     #[arg(short, long)]
     pub follow: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct SendArgs {
-    /// The worker.
+    /// The background run's name.
     pub name: String,
 
-    /// What to type; Enter is pressed after it.
+    /// The text to type, followed by Enter.
     pub text: String,
 }
 
 #[derive(Debug, Args)]
 pub struct TemplateArgs {
-    /// Write it to PROMPT.md in this directory.
+    /// Write the prompt to PROMPT.md.
     #[arg(long)]
     pub write: bool,
 
-    /// Overwrite PROMPT.md if it is there.
+    /// Overwrite an existing PROMPT.md.
     #[arg(long, requires = "write")]
     pub force: bool,
 }

@@ -76,7 +76,7 @@ pub fn ls(args: &LsArgs) -> Result<u8, Error> {
     live::print_live(args.watch, || {
         let mut all: Vec<WorkerRow> = workers.all()?.into_iter().map(WorkerRow::new).collect();
         all.retain(|row| !row.is_forgotten());
-        Ok(match args.format {
+        Ok(match args.format() {
             ListFormat::Names => all.iter().map(|it| format!("{}\n", it.worker.name)).collect(),
             ListFormat::Json => to_json_array(&all),
             ListFormat::Table if all.is_empty() => {
@@ -204,7 +204,7 @@ fn status_text(args: &StatusArgs) -> Result<String, Error> {
                 .collect()
         }
     };
-    match (args.format, rows.as_slice()) {
+    match (args.format(), rows.as_slice()) {
         (StatusFormat::Json, [one]) if args.name.is_some() => Ok(to_json(&to_json_object(one))),
         (StatusFormat::Json, all) => Ok(to_json_array(all)),
         (StatusFormat::Text, []) => Ok("no workers are running; `ralph ls` lists all\n".to_owned()),

@@ -1,0 +1,91 @@
+//! The guarantees that depend on the system, and how each is known to hold on a platform.
+//!
+//! `ralph doctor`, `docs/src/platforms.md` and the README show this table.
+
+use std::fmt;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Evidence {
+    /// The test suite ran there.
+    Tested,
+    /// The code compiles for it and was never run.
+    TypeChecked,
+    /// The platform does not have it.
+    Missing,
+}
+
+use Evidence::{Missing, Tested, TypeChecked};
+
+#[derive(Debug)]
+pub struct Platform {
+    pub name: &'static str,
+    /// As in [`std::env::consts`].
+    os: &'static str,
+    arch: &'static str,
+}
+
+pub const PLATFORMS: [Platform; 4] = [
+    Platform { name: "Linux x86-64", os: "linux", arch: "x86_64" },
+    Platform { name: "Linux arm64", os: "linux", arch: "aarch64" },
+    Platform { name: "macOS arm64", os: "macos", arch: "aarch64" },
+    Platform { name: "macOS x86-64", os: "macos", arch: "x86_64" },
+];
+
+#[derive(Debug)]
+pub struct Guarantee {
+    pub text: &'static str,
+    /// One for each of [`PLATFORMS`].
+    pub evidence: [Evidence; PLATFORMS.len()],
+}
+
+const PORTABLE: [Evidence; PLATFORMS.len()] = [Tested, TypeChecked, TypeChecked, TypeChecked];
+const LINUX_ONLY: [Evidence; PLATFORMS.len()] = [Tested, TypeChecked, Missing, Missing];
+
+pub const GUARANTEES: &[Guarantee] = &[
+    Guarantee { text: "runs loops, guardrails and SCM tasks; resumes them", evidence: PORTABLE },
+    Guarantee { text: "ends every process that an agent started", evidence: PORTABLE },
+    Guarantee { text: "kills the agent at once if ralph is killed", evidence: LINUX_ONLY },
+    Guarantee { text: "finds what a run left behind after `kill -9`", evidence: PORTABLE },
+    Guarantee { text: "waits for processes and files without polling", evidence: PORTABLE },
+    Guarantee { text: "sandbox with a list of allowed hosts", evidence: PORTABLE },
+    Guarantee { text: "sandbox that needs no other program", evidence: PORTABLE },
+    Guarantee { text: "filter of system calls in the sandbox", evidence: LINUX_ONLY },
+    Guarantee { text: "background loops in tmux", evidence: PORTABLE },
+    Guarantee { text: "hooks and blocklist for Claude Code", evidence: PORTABLE },
+];
+
+impl Platform {
+    pub fn find(os: &str, arch: &str) -> Option<&'static Platform> {
+        PLATFORMS.iter().find(|platform| platform.os == os && platform.arch == arch)
+    }
+
+    pub fn evidence(&self, guarantee: &Guarantee) -> Evidence {
+        let mut pairs = PLATFORMS.iter().zip(guarantee.evidence);
+        pairs.find(|(platform, _)| platform.name == self.name).map_or(Missing, |(_, it)| it)
+    }
+
+    /// The weakest evidence for what the platform has.
+    fn overall(&self) -> Evidence {
+        let all_tested = GUARANTEES.iter().all(|guarantee| self.evidence(guarantee) != TypeChecked);
+        if all_tested { Tested } else { TypeChecked }
+    }
+}
+
+impl fmt::Display for Evidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Tested => "tested",
+            TypeChecked => "type-checked only",
+            Missing => "not there",
+        })
+    }
+}
+
+/// One sentence on all platforms, for the README.
+pub fn summary() -> String {
+    let names = |evidence: Evidence| {
+        let platforms = PLATFORMS.iter().filter(|platform| platform.overall() == evidence);
+        platforms.map(|platform| platform.name).collect::<Vec<_>>().join(", ")
+    };
+    format!("Tested on {}; type-checked only for {}.", names(Tested), names(TypeChecked))
+}
