@@ -4,11 +4,16 @@
 
 #![expect(clippy::unwrap_used, reason = "a page that cannot be read is a test that fails")]
 
+#[path = "docs/command_lines.rs"]
+mod command_lines;
+mod support;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Parser as _;
+use clap::error::ErrorKind::{DisplayHelpOnMissingArgumentOrSubcommand, MissingRequiredArgument};
 use ralph::cli::{self, Cli};
 use ralph::config::env::variable_name;
 use ralph::config::{self, Settings, Sources, schema};
@@ -56,17 +61,24 @@ struct Block {
     line: usize,
     language: String,
     text: String,
+    /// Commands in a comment before it.
+    before: String,
 }
 
 fn blocks(page: &Path) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut open: Option<Block> = None;
+    let mut before = String::new();
     for (number, line) in read(page).lines().enumerate() {
+        if let Some(comment) = line.strip_prefix("<!-- before: ") {
+            before = comment.trim_end_matches(" -->").to_owned();
+        }
         match (line.trim_start().strip_prefix("```"), &mut open) {
             (Some(_), Some(_)) => blocks.extend(open.take()),
             (Some(language), None) => {
                 let (language, line) = (language.trim().to_owned(), number + 1);
-                open = Some(Block { page: page.to_owned(), line, language, text: String::new() });
+                let (page, before) = (page.to_owned(), std::mem::take(&mut before));
+                open = Some(Block { page, line, language, text: String::new(), before });
             }
             (None, Some(block)) => {
                 block.text.push_str(line);
@@ -107,7 +119,7 @@ fn command_reference_matches_program() {
     let mut definition = cli::definition();
     definition.build();
     let mut text = format!("# Commands\n\n{GENERATED}");
-    text.push_str(&format!("{}.\n\n", definition.get_about().unwrap()));
+    text.push_str("Use this page to look up every command and flag, with examples.\n\n");
     let is_visible =
         |command: &&clap::Command| !command.is_hide_set() && command.get_name() != "help";
     for command in definition.get_subcommands().filter(is_visible) {
@@ -117,7 +129,9 @@ fn command_reference_matches_program() {
             command.get_about().unwrap()
         ));
     }
-    text.push_str("\n`ralph --version` prints the version, `ralph COMMAND --help` the help.\n");
+    text.push_str(
+        "\n`ralph --version` prints the version. Every command prints its help with `--help`.\n",
+    );
     for command in definition.get_subcommands().filter(is_visible) {
         describe(&mut text, command, "ralph");
         let name = format!("ralph {}", command.get_name());
@@ -198,10 +212,11 @@ fn spelling(arg: &clap::Arg) -> String {
 #[test]
 fn settings_reference_matches_schema() {
     let defaults = serde_json::to_value(Settings::default()).unwrap();
-    let mut text = format!("# Settings reference\n\n{GENERATED}");
+    let mut text = format!("# Settings\n\n{GENERATED}");
     text.push_str(
-        "Every key of `.ralph/settings.json`, with the variable that sets it. The words are those of \
-         the JSON Schema that `ralph settings --schema` prints.\n\n\
+        "Use this page to look up every key of `.ralph/settings.json`, its default, and the environment variable \
+         that sets it. `ralph settings --schema` prints the same as a JSON Schema. \
+         [Settings files](configuration.md) describes how settings are merged.\n\n\
          A *duration* is a number of seconds or a text such as `\"90m\"` or `\"1h30m\"`.\n",
     );
     let mut keys = Vec::new();
@@ -315,7 +330,7 @@ fn variants<T: DeserializeOwned + std::fmt::Debug>(unknown: Value) -> BTreeSet<S
     list.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-const JOURNAL: &str = "docs/src/journal.md";
+const JOURNAL: &str = "docs/src/reference/journal.md";
 
 #[test]
 fn every_event_is_documented_with_valid_example() {
@@ -367,37 +382,42 @@ fn every_journal_value_is_documented() {
 
 // Pages written by hand.
 
+/// Examples in the help, and commands in running text; `command_lines` runs the others.
 #[test]
-fn every_documented_command_line_parses() {
+fn every_mentioned_command_parses() {
+    let help = blocks(Path::new("docs/src/reference/commands.md"));
+    let examples = help.iter().filter(|block| block.language == "text").flat_map(|block| {
+        let text = block.text.replace("\\\n", " ");
+        text.lines().map(|line| line.trim().to_owned()).collect::<Vec<_>>()
+    });
+    let mentions = pages().into_iter().flat_map(|page| {
+        let text = prose(&page);
+        text.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>()
+    });
     let mut checked = 0;
-    for block in all_blocks() {
-        if !matches!(block.language.as_str(), "sh" | "console" | "text" | "") {
+    for line in examples.chain(mentions).filter(|line| !line.contains(['…', '['])) {
+        // Variables may come first.
+        let assignment = |word: &&str| word.starts_with("RALPH_") && word.contains('=');
+        let words: Vec<&str> = line.split(' ').skip_while(assignment).collect();
+        if words.len() < 2 || words[0] != "ralph" {
             continue;
         }
-        let text = block.text.replace("\\\n", " ");
-        for line in text.lines() {
-            let line = line.trim_start();
-            let line = line.strip_prefix("$ ").unwrap_or(line);
-            let place = format!("{}, line {}: {line}", block.page.display(), block.line);
-            // Variables may come first.
-            let assignment = |word: &&str| word.starts_with("RALPH_") && word.contains('=');
-            let line: Vec<&str> = line.split(' ').skip_while(assignment).collect();
-            if line.first() != Some(&"ralph") {
-                continue;
-            }
-            let words =
-                shell_words::split(&line.join(" ")).unwrap_or_else(|e| panic!("{place}: {e}"));
-            let shell = ["|", ">", ">>", "&&", ";", "#", "&"];
-            let words = words.into_iter().take_while(|word| !shell.contains(&word.as_str()));
-            if let Err(err) = Cli::try_parse_from(words)
-                && err.use_stderr()
-            {
-                panic!("{place}\n{err}");
-            }
-            checked += 1;
+        let words = shell_words::split(&words.join(" ")).unwrap_or_else(|e| panic!("{line}: {e}"));
+        let shell = ["|", ">", ">>", "&&", ";", "#", "&"];
+        let words = words.into_iter().take_while(|word| !shell.contains(&word.as_str()));
+        if let Err(err) = Cli::try_parse_from(words)
+            && err.use_stderr()
+        {
+            // Text may name a command alone.
+            let is_incomplete = matches!(
+                err.kind(),
+                MissingRequiredArgument | DisplayHelpOnMissingArgumentOrSubcommand
+            );
+            assert!(is_incomplete, "{line}\n{err}");
         }
+        checked += 1;
     }
-    assert!(checked > 20, "only {checked} command lines were found");
+    assert!(checked > 100, "only {checked} commands were found");
 }
 
 #[test]
@@ -465,6 +485,21 @@ fn every_link_has_a_target() {
 }
 
 #[test]
+fn pages_to_read_are_short() {
+    for page in pages() {
+        let limit = match page.strip_prefix("docs/src") {
+            Ok(chapter) if chapter.parent() == Some(Path::new("")) => continue,
+            Ok(chapter) if chapter.starts_with("reference") => continue,
+            Ok(_) => 900,
+            Err(_) if page == Path::new("README.md") => 700,
+            Err(_) => continue,
+        };
+        let words = read(&page).split_whitespace().count();
+        assert!(words <= limit, "{} has {words} words, at most {limit} fit", page.display());
+    }
+}
+
+#[test]
 fn summary_lists_every_page() {
     let summary = read("docs/src/SUMMARY.md");
     for page in pages() {
@@ -482,9 +517,8 @@ fn exit_codes(page: &str) -> Vec<String> {
 }
 
 #[test]
-fn exit_codes_are_documented_consistently() {
-    let table = exit_codes("README.md");
-    assert_eq!(table, exit_codes("docs/src/how-a-loop-works.md"));
+fn every_exit_code_is_documented() {
+    let table = exit_codes("docs/src/reference/exit-codes.md");
     let codes: BTreeSet<u8> = table[2..]
         .iter()
         .map(|row| row.split('|').nth(1).unwrap().trim().parse().unwrap())
@@ -544,7 +578,7 @@ fn agent_table_matches_profiles() {
         }
         text.push('\n');
     }
-    generated_section("docs/src/agents.md", "agents", &text);
+    generated_section("docs/src/reference/agents.md", "agents", &text);
 }
 
 #[test]
@@ -556,7 +590,7 @@ fn platform_table_matches_program() {
             PLATFORMS.iter().map(|platform| platform.evidence(guarantee).to_string()).collect();
         text.push_str(&format!("| {} | {} |\n", guarantee.text, cells.join(" | ")));
     }
-    generated_section("docs/src/platforms.md", "platforms", &text);
+    generated_section("docs/src/reference/platforms.md", "platforms", &text);
     let summary = platform::summary();
     assert!(read("README.md").contains(&summary), "README.md does not say: {summary}");
 }
@@ -575,7 +609,7 @@ fn sandbox_table_matches_profiles() {
         text.push('\n');
     }
     text.push_str(&format!("\nThe model services are {}.\n", prefix_list(MODEL_SERVICE_PREFIXES)));
-    generated_section("docs/src/sandbox.md", "profiles", &text);
+    generated_section("docs/src/reference/sandbox.md", "profiles", &text);
 }
 
 fn prefix_list(prefixes: &[&str]) -> String {
@@ -619,7 +653,9 @@ fn home_cell(home: &AgentHome) -> String {
 fn recorded_agent_versions_are_documented_consistently() {
     for adapter in ralph_agents::all() {
         let Some(version) = adapter.recorded_version() else { continue };
-        for (page, cell) in [("docs/src/agents.md", ""), ("tests/fixtures/README.md", "/")] {
+        for (page, cell) in
+            [("docs/src/reference/agents.md", ""), ("tests/fixtures/README.md", "/")]
+        {
             let start = format!("| `{}{cell}` | ", adapter.name());
             let text = read(page);
             let is_row = |line: &&str| line.starts_with(&start);

@@ -203,10 +203,10 @@ fn is_private(dir: &std::path::Path) -> bool {
 }
 
 #[test]
-fn first_example_of_workers_page_completes() {
+fn first_example_of_background_page_completes() {
     let shop = Workshop::new();
     std::fs::remove_file(shop.path().join("PROMPT.md")).unwrap();
-    let page = include_str!("../../docs/src/workers.md");
+    let page = include_str!("../../docs/src/how-to/background.md");
     let example = page.split("```").nth(1).unwrap().strip_prefix("sh\n").unwrap();
     shop.write(
         "agent",
@@ -216,11 +216,12 @@ fn first_example_of_workers_page_completes() {
         .replace("-- claude", "-- sh ./agent")
         .replace("ralph ", &format!("{} ", env!("CARGO_BIN_EXE_ralph")));
     let shell = shop.program("sh", ["-ec", &script]).env("RALPH_TMUX_SOCKET", shop.socket());
-    shell.run().code(0).stdout_has("Ralph Loop: agent");
-    shop.ralph(["wait", "agent"])
+    shell.run().code(0);
+    shop.ralph(["status", "docs"]).run().code(0).stdout_has("Ralph Loop: docs");
+    shop.ralph(["wait", "docs"])
         .run()
         .code(0)
-        .stdout_is("[ralph] agent: done pattern matched, stopping loop\n");
+        .stdout_is("[ralph] docs: done pattern matched, stopping loop\n");
 }
 
 #[test]

@@ -141,7 +141,7 @@ fn unresolvable_path_is_not_deleted() {
 
 #[test]
 fn blocklist_page_names_every_family() {
-    let page = include_str!("../../../../docs/src/blocklist.md");
+    let page = include_str!("../../../../docs/src/reference/blocklist.md");
     for family in Family::ALL {
         assert!(page.contains(&format!("\n| {family} |")), "{family}");
     }
