@@ -38,6 +38,10 @@ pub(crate) struct PolicyData {
     /// Flags that take code, by interpreter.
     pub(crate) interpreters: ProgramTable,
     pub(crate) insecure_flags: ProgramTable,
+    /// Flags whose value is a file to write.
+    pub(crate) written_flags: ProgramTable,
+    /// Programs that write all their operands.
+    pub(crate) operand_writers: Words,
     /// Flags that take SQL, by client.
     pub(crate) sql_clients: ProgramTable,
     /// Programs that print, copy or send files.
@@ -93,6 +97,7 @@ mod tests {
             &DATA.command_flags,
             &DATA.interpreters,
             &DATA.insecure_flags,
+            &DATA.written_flags,
             &DATA.sql_clients,
         ] {
             let mut programs: Vec<&str> =

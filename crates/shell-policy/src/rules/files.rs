@@ -3,6 +3,7 @@
 use super::places::DeleteScope;
 use super::{CommandInvocation, Hit, Hits};
 use crate::Family::Secrets;
+use crate::data::DATA;
 use crate::value::Argument;
 
 pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
@@ -216,10 +217,7 @@ fn check_size(command: &CommandInvocation<'_>, hits: &mut Hits) {
 fn written_paths(command: &CommandInvocation<'_>) -> Vec<Argument> {
     let operands = || command.operands().into_iter().cloned().collect::<Vec<_>>();
     match command.name {
-        "tee" | "sponge" | "touch" | "mkdir" | "rmdir" | "unlink" | "truncate" | "mkfifo"
-        | "mknod" | "ed" | "nano" | "vim" | "vi" | "nvim" | "emacs" | "ex" | "fallocate" => {
-            operands()
-        }
+        name if DATA.operand_writers.contains(&name) => operands(),
         "chmod" | "chown" | "chgrp" | "chattr" | "setfacl" => {
             operands().into_iter().skip(1).collect()
         }
@@ -240,15 +238,10 @@ fn written_paths(command: &CommandInvocation<'_>) -> Vec<Argument> {
             }
             targets
         }
-        "curl" => command.values(&["-o", "--output", "--output-dir"]),
-        "wget" => command.values(&["-O", "--output-document", "-P", "--directory-prefix"]),
-        "sort" | "shuf" => command.values(&["-o", "--output"]),
         "sed" | "gsed" | "perl" | "ruby" if is_in_place(command) => files_after_script(command),
         // Packing only reads.
         "tar" | "bsdtar" if !is_extract(command) => Vec::new(),
         "tar" | "bsdtar" => command.values(&["-C", "--directory"]),
-        "unzip" => command.values(&["-d"]),
-        "7z" | "7za" => command.values(&["-o"]),
         "patch" => {
             let mut paths = command.values(&["-d", "--directory", "-o", "--output"]);
             paths.extend(operands().into_iter().take(1));
@@ -272,9 +265,11 @@ fn written_paths(command: &CommandInvocation<'_>) -> Vec<Argument> {
             }
             paths
         }
-        "osascript" | "ssh-keygen" => command.values(&["-f"]),
         "cpio" if command.has(&["-i", "--extract"]) => command.values(&["-D", "--directory"]),
-        _ => edited_paths(command),
+        name => match DATA.written_flags.get(name) {
+            Some(flags) => command.values(flags),
+            None => edited_paths(command),
+        },
     }
 }
 
