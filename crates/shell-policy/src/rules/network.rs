@@ -84,11 +84,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
                 })
             };
             let connects = word(&["tcp:", "tcp4:", "tcp6:", "openssl:", "udp:", "ssl:"]);
-            if word(&["exec:", "system:", "shell:"]) {
-                hits.add("program_handed_out");
-            } else if word(LISTENING_SOCKETS) {
-                hits.add("port_opened");
-            } else if connects
+            if connects
                 && (word(&["file:", "open:", "gopen:"]) || sends_hidden_data(command))
                 && !command.args.iter().any(|arg| {
                     arg.text.split_once(':').is_some_and(|(_, address)| is_loopback(address))
@@ -143,10 +139,6 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
     }
 }
 
-/// Of socat.
-const LISTENING_SOCKETS: &[&str] =
-    &["tcp-listen:", "tcp4-listen:", "tcp-l:", "openssl-listen:", "udp-listen:"];
-
 const STORING_PROGRAMS: &[&str] =
     &["cat", "tee", "tar", "dd", "cpio", "gzip", "gunzip", "zstd", "base64", "pax", "nc"];
 
@@ -158,14 +150,6 @@ fn sends_hidden_data(command: &CommandInvocation<'_>) -> bool {
 }
 
 fn check_curl(command: &CommandInvocation<'_>, hits: &mut Hits) {
-    let sockets = command.values(&["--unix-socket"]);
-    if sockets.iter().any(|arg| {
-        ["docker.sock", "containerd.sock", "podman.sock"]
-            .iter()
-            .any(|name| arg.text.ends_with(name))
-    }) {
-        hits.add("daemon_socket");
-    }
     let data = command.values(&[
         "-d",
         "--data",
