@@ -29,6 +29,7 @@ pub(super) use network::is_resolver;
 pub(super) use places::judge_path;
 pub(super) use protected::{FileAccess, ProtectedPath};
 pub(super) use secrets::is_secret_name;
+pub(super) use system::mounts;
 pub(super) use table::{CommandRule, valued_options};
 
 #[derive(Debug, Clone, PartialEq)]

@@ -1,6 +1,8 @@
 //! Containers and processes.
 
-use super::{CommandInvocation, Hits};
+use std::path::Path;
+
+use super::{CommandInvocation, Hits, flag_values};
 use crate::value::{Argument, PARENT_PID, PID_PREFIX};
 
 pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
@@ -72,7 +74,6 @@ fn check_kill(command: &CommandInvocation<'_>, hits: &mut Hits) {
 }
 
 fn check_container(command: &CommandInvocation<'_>, hits: &mut Hits) {
-    let mut secrets = Vec::new();
     for secret in command.values(&["--secret"]) {
         for part in secret.text.split(',') {
             if let Some(("src" | "source", file)) = part.split_once('=') {
@@ -84,32 +85,44 @@ fn check_container(command: &CommandInvocation<'_>, hits: &mut Hits) {
     if !runs.contains(&command.subcommand()) {
         return;
     }
-    for volume in command.values(&["-v", "--volume"]) {
-        let host = volume.text.split(':').next().unwrap_or_default();
-        check_mounts(command, host, hits);
-        secrets.extend(command.context.check_read(&Argument::known(host)));
-    }
-    for mount in command.values(&["--mount"]) {
-        for part in mount.text.split(',') {
-            if let Some((key, host)) = part.split_once('=')
-                && (key == "source" || key == "src")
-            {
-                check_mounts(command, host, hits);
-            }
-        }
-    }
-    hits.extend(secrets);
-}
-
-fn check_mounts(command: &CommandInvocation<'_>, host: &str, hits: &mut Hits) {
-    let path = std::path::Path::new(host);
     let system = [
         "/", "/etc", "/root", "/proc", "/sys", "/dev", "/var", "/var/run", "/run", "/boot", "/usr",
         "/home", "/var/lib", "/bin", "/Users",
     ];
-    let normal = host.trim_end_matches('/');
-    let normal = if normal.is_empty() && host.starts_with('/') { "/" } else { normal };
-    if system.contains(&normal) || command.context.context.home.is_some_and(|home| home == path) {
-        hits.add("machine_mounted");
+    for Mount { host, .. } in mounts(command.args) {
+        let path = Path::new(&host);
+        let is_home = command.context.context.home == Some(path);
+        if is_home || system.iter().any(|system| Path::new(system) == path) {
+            hits.add("machine_mounted");
+        }
+        hits.extend(command.context.check_read(&Argument::known(host)));
     }
+}
+
+/// A mount in the options of `docker run`.
+pub(crate) struct Mount {
+    pub(crate) host: String,
+    pub(crate) inside: Option<String>,
+    pub(crate) is_read_only: bool,
+}
+
+pub(crate) fn mounts(options: &[Argument]) -> Vec<Mount> {
+    let volumes = flag_values(options, &["-v", "--volume"]).into_iter().map(|volume| {
+        let mut parts = volume.text.split(':').map(str::to_owned);
+        let (host, inside, mode) = (parts.next().unwrap_or_default(), parts.next(), parts.next());
+        let is_read_only = mode.is_some_and(|mode| mode.split(',').any(|word| word == "ro"));
+        Mount { host, inside, is_read_only }
+    });
+    let mounts = flag_values(options, &["--mount"]).into_iter().map(|mount| {
+        let value = |keys: &[&str]| {
+            let mut parts = mount.text.split(',').filter_map(|part| part.split_once('='));
+            parts.find(|(key, _)| keys.contains(key)).map(|(_, value)| value.to_owned())
+        };
+        Mount {
+            host: value(&["source", "src"]).unwrap_or_default(),
+            inside: value(&["target", "destination", "dst"]),
+            is_read_only: mount.text.contains("readonly") || mount.text.contains(",ro"),
+        }
+    });
+    volumes.chain(mounts).collect()
 }
