@@ -82,23 +82,6 @@ pub(super) fn finding(name: &'static str) -> Hit {
     }
 }
 
-/// What the rules find in one command.
-pub(super) struct Hits(Vec<Hit>);
-
-impl Hits {
-    fn push(&mut self, hit: Hit) {
-        self.0.push(hit);
-    }
-
-    fn add(&mut self, name: &'static str) {
-        self.push(finding(name));
-    }
-
-    fn extend(&mut self, hits: impl IntoIterator<Item = Hit>) {
-        self.0.extend(hits);
-    }
-}
-
 pub(super) struct CommandContext<'a> {
     pub(super) context: &'a Context<'a>,
     pub(super) cwd: Option<&'a Path>,
@@ -220,7 +203,7 @@ fn flag_matches(flag: &str, text: &str) -> bool {
 }
 
 pub(super) fn check_all(command: &CommandInvocation<'_>) -> Vec<Hit> {
-    let mut hits = Hits(DATA.commands.iter().filter_map(|rule| rule.check(command)).collect());
+    let mut hits: Vec<Hit> = DATA.commands.iter().filter_map(|rule| rule.check(command)).collect();
     for function in [
         files::check,
         network::check,
@@ -232,7 +215,6 @@ pub(super) fn check_all(command: &CommandInvocation<'_>) -> Vec<Hit> {
     ] {
         function(command, &mut hits);
     }
-    let mut hits = hits.0;
     if hits.iter().any(|hit| hit.family == Family::Databases) && databases::is_for_tests(command) {
         hits.iter_mut().for_each(|hit| hit.tier = Tier::Warn);
     }
@@ -254,7 +236,7 @@ fn rules_of(family: Family) -> impl Iterator<Item = &'static CommandRule> {
 mod tests {
     use super::*;
 
-    /// Every name in a call of `finding` or `add`, and no other, is in `rules.json`.
+    /// Every name in a call of `finding`, and no other, is in `rules.json`.
     #[test]
     fn findings_in_code_are_those_of_the_table() {
         let mut used = std::collections::BTreeSet::new();
@@ -269,7 +251,7 @@ mod tests {
                     used.extend(code.split('"').skip(1).filter_map(|text| {
                         DATA.findings.keys().find(|name| **name == text).copied()
                     }));
-                    for call in [" finding(\"", "(finding(\"", "hits.add(\""] {
+                    for call in [" finding(\"", "(finding(\""] {
                         for rest in code.split(call).skip(1) {
                             let name = rest.split('"').next().unwrap();
                             assert!(DATA.findings.contains_key(name), "{name}");

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use super::{CommandInvocation, Hits, flag_values};
+use super::{CommandInvocation, Hit, finding, flag_values};
 use crate::value::{Argument, PARENT_PID, PID_PREFIX};
 
-pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
+pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     match command.name {
         "kill" => check_kill(command, hits),
         "pkill" | "killall" | "skill" => {
@@ -16,12 +16,12 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
             let all =
                 |arg: &&Argument| ["", ".", ".*", ".+", "^", "*"].contains(&arg.text.as_str());
             if names.is_empty() && !owners.is_empty() || names.iter().any(all) {
-                hits.add("user_processes_killed");
+                hits.push(finding("user_processes_killed"));
             }
             let parent =
                 command.values(&["-P", "--parent"]).iter().any(|arg| arg.text == PARENT_PID);
             if parent || command.operands().iter().any(|arg| targets_own_process(&arg.text)) {
-                hits.add("loop_killed");
+                hits.push(finding("loop_killed"));
             }
         }
         "docker" | "podman" | "nerdctl" => check_container(command, hits),
@@ -39,7 +39,7 @@ fn targets_own_process(pattern: &str) -> bool {
     })
 }
 
-fn check_kill(command: &CommandInvocation<'_>, hits: &mut Hits) {
+fn check_kill(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     // The first may be a signal. A negative number is a process group, -1 is everything.
     let mut targets = Vec::new();
     let mut args = command.args.iter().map(|arg| arg.text.as_str()).peekable();
@@ -57,23 +57,23 @@ fn check_kill(command: &CommandInvocation<'_>, hits: &mut Hits) {
     }
     targets.extend(args.filter(|text| *text != "--"));
     if targets.contains(&"-1") || targets.contains(&"1") {
-        hits.add("all_processes_killed");
+        hits.push(finding("all_processes_killed"));
     }
     if targets.contains(&PID_PREFIX) {
-        hits.add("user_processes_killed");
+        hits.push(finding("user_processes_killed"));
     }
     if targets.contains(&"0") {
-        hits.add("group_killed");
+        hits.push(finding("group_killed"));
     }
     if targets.iter().any(|target| {
         let target = target.trim_start_matches('-');
         target == PARENT_PID || target.strip_prefix(PID_PREFIX).is_some_and(targets_own_process)
     }) {
-        hits.add("loop_killed");
+        hits.push(finding("loop_killed"));
     }
 }
 
-fn check_container(command: &CommandInvocation<'_>, hits: &mut Hits) {
+fn check_container(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     for secret in command.values(&["--secret"]) {
         for part in secret.text.split(',') {
             if let Some(("src" | "source", file)) = part.split_once('=') {
@@ -93,7 +93,7 @@ fn check_container(command: &CommandInvocation<'_>, hits: &mut Hits) {
         let path = Path::new(&host);
         let is_home = command.context.context.home == Some(path);
         if is_home || system.iter().any(|system| Path::new(system) == path) {
-            hits.add("machine_mounted");
+            hits.push(finding("machine_mounted"));
         }
         hits.extend(command.context.check_read(&Argument::known(host)));
     }
