@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-use crate::rules::{CommandRule, FindingText, ProtectedPath, VariableRule};
+use crate::rules::{CommandRule, Hit, ProtectedPath, VariableRule};
 use crate::wrappers::WrapperProgram;
 
 /// Parsed on first use; strings are borrowed from the embedded file.
@@ -27,7 +27,7 @@ pub(crate) struct PolicyData {
     /// In the order of checking.
     pub(crate) commands: Vec<CommandRule>,
     /// Findings of the rules in code, by name.
-    pub(crate) findings: BTreeMap<&'static str, FindingText>,
+    pub(crate) findings: BTreeMap<&'static str, Hit>,
     /// The first matching entry decides.
     pub(crate) protected_paths: Vec<ProtectedPath>,
     /// Options whose value is the next word, by program.

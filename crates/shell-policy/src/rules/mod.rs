@@ -32,11 +32,14 @@ pub(super) use secrets::is_secret_name;
 pub(super) use system::mounts;
 pub(super) use table::{CommandRule, valued_options};
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Hit {
     pub(super) tier: Tier,
     pub(super) family: Family,
+    #[serde(borrow)]
     pub(super) reason: Cow<'static, str>,
+    #[serde(borrow)]
     pub(super) suggestion: Cow<'static, str>,
 }
 
@@ -64,22 +67,10 @@ impl Hit {
     }
 }
 
-/// The texts of a finding in code.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct FindingText {
-    tier: Tier,
-    family: Family,
-    reason: &'static str,
-    suggestion: &'static str,
-}
-
 /// The finding of this name in `rules.json`. A test checks the names; an unknown one is denied.
 pub(super) fn finding(name: &'static str) -> Hit {
-    match DATA.findings.get(name) {
-        Some(text) => Hit::new(text.tier, text.family, text.reason, text.suggestion),
-        None => Hit::new(Tier::Deny, Family::Obfuscation, name, "write it more plainly"),
-    }
+    let unknown = || Hit::new(Tier::Deny, Family::Obfuscation, name, "write it more plainly");
+    DATA.findings.get(name).cloned().unwrap_or_else(unknown)
 }
 
 pub(super) struct CommandContext<'a> {
