@@ -197,9 +197,6 @@ impl Reporter for TerminalReporter {
                 self.folds_stderr = !*plain_text && !self.style.verbose;
             }
             Event::AgentStarted { purpose, .. } => self.purpose = *purpose,
-            _ => {}
-        }
-        match event {
             Event::Waiting { .. } | Event::Paused => self.idle = true,
             Event::IterationStarted { .. } | Event::Prompt { .. } | Event::Resumed { .. } => {
                 self.idle = false;

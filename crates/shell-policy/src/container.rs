@@ -75,32 +75,13 @@ impl ShellWalker<'_> {
     }
 
     fn mounts(&self, options: &[Argument]) -> Vec<(PathBuf, PathBuf)> {
-        let mut mounts = Vec::new();
-        for volume in flag_values(options, &["-v", "--volume"]) {
-            let mut parts = volume.text.split(':');
-            if let (Some(host), Some(inside), mode) = (parts.next(), parts.next(), parts.next())
-                && mode.is_none_or(|mode| !mode.split(',').any(|word| word == "ro"))
-                && host.contains(['/', '.'])
-            {
-                mounts.push((host.to_owned(), inside.to_owned()));
-            }
-        }
-        for mount in flag_values(options, &["--mount"]) {
-            let value = |keys: &[&str]| {
-                let mut parts = mount.text.split(',').filter_map(|part| part.split_once('='));
-                parts.find(|(key, _)| keys.contains(key)).map(|(_, value)| value.to_owned())
-            };
-            let host = value(&["source", "src"]).filter(|host| host.contains(['/', '.']));
-            let writable = !mount.text.contains("readonly") && !mount.text.contains(",ro");
-            if writable && let Some(inside) = value(&["target", "destination", "dst"]) {
-                mounts.extend(host.map(|host| (host, inside)));
-            }
-        }
         let cwd = self.state.cwd.clone().unwrap_or_default();
+        let mounts = rules::mounts(options).into_iter();
         mounts
-            .into_iter()
-            .filter_map(|(host, inside)| {
-                Some((normalize_path(&cwd.join(host))?, normalize_path(Path::new(&inside))?))
+            .filter(|mount| !mount.is_read_only && mount.host.contains(['/', '.']))
+            .filter_map(|mount| {
+                let inside = normalize_path(Path::new(&mount.inside?))?;
+                Some((normalize_path(&cwd.join(mount.host))?, inside))
             })
             .collect()
     }

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-use crate::rules::{CommandRule, FindingText, ProtectedPath, VariableRule};
+use crate::rules::{CommandRule, Hit, ProtectedPath, VariableRule};
 use crate::wrappers::WrapperProgram;
 
 /// Parsed on first use; strings are borrowed from the embedded file.
@@ -27,7 +27,7 @@ pub(crate) struct PolicyData {
     /// In the order of checking.
     pub(crate) commands: Vec<CommandRule>,
     /// Findings of the rules in code, by name.
-    pub(crate) findings: BTreeMap<&'static str, FindingText>,
+    pub(crate) findings: BTreeMap<&'static str, Hit>,
     /// The first matching entry decides.
     pub(crate) protected_paths: Vec<ProtectedPath>,
     /// Options whose value is the next word, by program.
@@ -38,6 +38,10 @@ pub(crate) struct PolicyData {
     /// Flags that take code, by interpreter.
     pub(crate) interpreters: ProgramTable,
     pub(crate) insecure_flags: ProgramTable,
+    /// Flags whose value is a file to write.
+    pub(crate) written_flags: ProgramTable,
+    /// Programs that write all their operands.
+    pub(crate) operand_writers: Words,
     /// Flags that take SQL, by client.
     pub(crate) sql_clients: ProgramTable,
     /// Programs that print, copy or send files.
@@ -93,6 +97,7 @@ mod tests {
             &DATA.command_flags,
             &DATA.interpreters,
             &DATA.insecure_flags,
+            &DATA.written_flags,
             &DATA.sql_clients,
         ] {
             let mut programs: Vec<&str> =

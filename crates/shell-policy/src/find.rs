@@ -1,6 +1,6 @@
 //! `find` and `fd`: commands they run, files they delete, paths they print.
 
-use super::rules::{Hit, finding, valued_options};
+use super::rules::{finding, valued_options};
 use super::value::{Argument, KnownOutput, TextOrigin, UNKNOWN_NAME};
 use super::walk::ShellWalker;
 use super::wrappers::skip_options;
@@ -131,30 +131,19 @@ pub(super) fn check_find(walk: &mut ShellWalker<'_>, argv: &[Argument]) -> Known
                 .partition(|start| is_filtered && command_context.is_project(start))
         };
         if !in_project.is_empty() {
-            walk.report(argv, partial_delete_hit(spares_git));
+            let name = if spares_git { "recursive_delete" } else { "search_deletes_git" };
+            walk.report(argv, finding(name));
         }
-        report_deletes(walk, argv, &matched_paths(&other_starts, names, is_partial));
+        let paths = matched_paths(&other_starts, names, is_partial);
+        let hits = paths.iter().filter_map(|path| walk.command_context(None).check_delete(path));
+        let hits = hits.collect();
+        walk.report_all(argv, hits);
     }
     for action in actions {
         walk.run(&action, None);
     }
     all_names.append(&mut names);
     KnownOutput::lines(&matched_paths(&starts, &all_names, is_partial))
-}
-
-fn partial_delete_hit(spares_git: bool) -> Hit {
-    match spares_git {
-        true => finding("recursive_delete"),
-        false => finding("search_deletes_git"),
-    }
-}
-
-fn report_deletes(walk: &mut ShellWalker<'_>, argv: &[Argument], paths: &[Argument]) {
-    let hits: Vec<Hit> = {
-        let command_context = walk.command_context(None);
-        paths.iter().filter_map(|path| command_context.check_delete(path)).collect()
-    };
-    walk.report_all(argv, hits);
 }
 
 /// `fd [OPTIONS] [PATTERN] [PATH…] [-x COMMAND…]`

@@ -40,8 +40,7 @@ impl TerminalReporter {
             Event::Notice { text } | Event::Retracted { reason: text } => {
                 let mark = self.marks.notice;
                 let mut pen = self.line(at, Paragraph::Text);
-                pen.text(mark).text(" ").start_style(TextRole::Faint).untrusted(text);
-                pen.plain().end();
+                pen.text(mark).text(" ").start_style(TextRole::Faint).untrusted(text).plain().end();
             }
             Event::OutputOmitted { events, bytes } => {
                 let words = format!(
@@ -51,9 +50,7 @@ impl TerminalReporter {
                     plural(*events)
                 );
                 let mark = self.marks.more;
-                let mut pen = self.line(at, Paragraph::Text);
-                pen.text(mark).text(" ").start_style(TextRole::Faint).text(&words);
-                pen.plain().end();
+                self.line(at, Paragraph::Text).mark(mark, TextRole::Faint, &words).end();
             }
             _ => {}
         }
@@ -78,8 +75,7 @@ impl TerminalReporter {
             self.marks.more,
             plural(lines as u64)
         );
-        let mut pen = self.line(at, Paragraph::Text);
-        pen.start_style(TextRole::Faint).text(&words).plain().end();
+        self.line(at, Paragraph::Text).paint(TextRole::Faint, &words).end();
     }
 
     fn tool_ended(&mut self, at: Stamp, event: &Event<'_>) {

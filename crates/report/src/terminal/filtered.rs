@@ -9,7 +9,7 @@ use super::words::plural;
 use super::{Paragraph, TerminalReporter};
 use ralph_events::control_chars::ControlCharFilter;
 use ralph_events::event::{Entry, Event, Stamp};
-use ralph_events::line_splitter::LineSplitter;
+use ralph_events::line_splitter::{Line, LineSplitter};
 
 const MAX_LINE: usize = 64 * 1024;
 /// Held bytes that the filter has perhaps not shown.
@@ -170,10 +170,12 @@ impl TerminalReporter {
         }
         self.filter_backlog.record_output(at.time_ms, bytes);
         let mut lines = self.filter.take().unwrap_or_else(|| LineSplitter::new(MAX_LINE));
-        lines.push(bytes, |line| {
-            self.write_text(at, Speaker::Filter, &String::from_utf8_lossy(line.bytes), line.joined);
-        });
+        lines.push(bytes, |line| self.write_filtered_line(at, line));
         self.filter = Some(lines);
+    }
+
+    fn write_filtered_line(&mut self, at: Stamp, line: Line<'_>) {
+        self.write_text(at, Speaker::Filter, &String::from_utf8_lossy(line.bytes), line.joined);
     }
 
     pub(super) fn set_filtering(&mut self, at: Stamp, on: bool) {
@@ -181,14 +183,7 @@ impl TerminalReporter {
         match (self.filter.take(), on) {
             (None, true) => self.filter = Some(LineSplitter::new(MAX_LINE)),
             (Some(mut lines), false) => {
-                lines.finish(|line| {
-                    self.write_text(
-                        at,
-                        Speaker::Filter,
-                        &String::from_utf8_lossy(line.bytes),
-                        line.joined,
-                    );
-                });
+                lines.finish(|line| self.write_filtered_line(at, line));
                 self.end_block();
             }
             (lines, _) => self.filter = lines,

@@ -49,9 +49,8 @@ impl TerminalReporter {
                     .end();
             }
             Event::AgentStarted { purpose: Purpose::CommitMessage, .. } if loud => {
-                let mut pen = self.line(at, Paragraph::Scm);
-                pen.text(marks.scm);
-                pen.text(" Asking the agent for a commit message").end();
+                let words = " Asking the agent for a commit message";
+                self.line(at, Paragraph::Scm).text(marks.scm).text(words).end();
             }
             Event::AgentEnded { .. } => self.agent_ended(at, event),
             Event::Leftovers { processes, kept } if !processes.is_empty() => {
@@ -75,21 +74,17 @@ impl TerminalReporter {
                 pen.text("\" to sandbox.allowedDomains.").end();
             }
             Event::Retrying { class, message, delay_ms, failures, max_failures } => {
+                let (word, delay) = match delay_ms {
+                    Some(ms) => ("Retrying", format!(" in {}", text::format_duration(*ms))),
+                    None => ("Failed", String::new()),
+                };
                 let mut pen = self.line(at, Paragraph::Run);
-                if let Some(delay_ms) = delay_ms {
-                    pen.mark(marks.retry, TextRole::Caution, "Retrying");
-                    pen.text(&format!(" in {}: ", text::format_duration(*delay_ms)));
-                } else {
-                    pen.mark(marks.retry, TextRole::Caution, "Failed");
-                    pen.text(": ");
-                }
-                if message.is_empty() {
-                    pen.text(describe_class(*class));
-                } else {
-                    pen.untrusted(message);
-                }
-                pen.text(&format!(" (failure {failures} of {max_failures})"));
-                pen.end();
+                pen.mark(marks.retry, TextRole::Caution, word).text(&delay).text(": ");
+                match &**message {
+                    "" => pen.text(describe_class(*class)),
+                    message => pen.untrusted(message),
+                };
+                pen.text(&format!(" (failure {failures} of {max_failures})")).end();
             }
             Event::Waiting { reason, until_ms } => self.waiting(at, *reason, *until_ms),
             Event::GuardrailStarted { command, .. } if loud => {
@@ -155,11 +150,10 @@ impl TerminalReporter {
             }
             // Exact text: scripts wait for it.
             Event::StopRequested { now: false, .. } => {
-                let mut pen = self.stderr_line(at);
-                pen.text("Received signal, shutting down...").end();
-                if !self.style.quiet && !self.idle {
-                    let mut pen = self.stderr_line(at);
-                    pen.text("Finishing the current step. Press Ctrl+C again to stop now.").end();
+                self.write_stderr(at, "Received signal, shutting down...");
+                if loud && !self.idle {
+                    let words = "Finishing the current step. Press Ctrl+C again to stop now.";
+                    self.write_stderr(at, words);
                 }
             }
             Event::StopRequested { now: true, signal } => {
@@ -195,8 +189,7 @@ impl TerminalReporter {
     }
 
     fn write_stderr(&mut self, at: Stamp, words: &str) {
-        let mut pen = self.stderr_line(at);
-        pen.text(words).end();
+        self.stderr_line(at).text(words).end();
     }
 
     /// Task list progress: with the story at the start of an iteration, later only changes.
@@ -417,10 +410,9 @@ impl TerminalReporter {
             return;
         };
         let marks = self.marks;
-        let (mark, paint, words) = if *ok {
-            (marks.ok, TextRole::Good, "SCM task done")
-        } else {
-            (marks.error, TextRole::Bad, "SCM task failed")
+        let (mark, paint, words) = match ok {
+            true => (marks.ok, TextRole::Good, "SCM task done"),
+            false => (marks.error, TextRole::Bad, "SCM task failed"),
         };
         let time = text::format_duration(*duration_ms);
         let mut pen = self.line(at, Paragraph::Scm);

@@ -1,6 +1,6 @@
 //! Dropping and emptying databases, by SQL and by tools.
 
-use super::{CommandInvocation, Hit, Hits, finding, rules_of};
+use super::{CommandInvocation, Hit, finding, rules_of};
 use crate::Family::Databases;
 use crate::Tier;
 use crate::data::DATA;
@@ -18,7 +18,7 @@ fn inner_program<'a>(command: &CommandInvocation<'a>) -> Option<(&'a str, Vec<Ar
     known.then(|| (name, words.cloned().collect()))
 }
 
-pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
+pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     if command.is(RUNNERS)
         && let Some((name, args)) = inner_program(command)
     {
@@ -33,7 +33,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
         let mut empties = first_words
             .filter(|word| ["flushall", "flushdb"].iter().any(|it| word.eq_ignore_ascii_case(it)));
         if empties.next().is_some() {
-            hits.add("store_emptied");
+            hits.push(finding("store_emptied"));
         }
     }
     if command.is(&["mongosh", "mongo"]) {
@@ -43,7 +43,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
                 .any(|call| text.replace(' ', "").contains(call))
         };
         if statements_text(command, &["--eval"]).iter().any(|arg| destroys(&arg.text)) {
-            hits.add("collection_dropped");
+            hits.push(finding("collection_dropped"));
         }
         return;
     }

@@ -1,11 +1,12 @@
 //! Files, disks, resources, and the arguments that programs write to.
 
 use super::places::DeleteScope;
-use super::{CommandInvocation, Hit, Hits};
+use super::{CommandInvocation, Hit, finding};
 use crate::Family::Secrets;
+use crate::data::DATA;
 use crate::value::Argument;
 
-pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
+pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     match command.name {
         "rm" | "grm" | "del" | "rd" | "srm" | "wipe" | "shred" | "gshred" | "rimraf"
         | "del-cli" | "remove-item" => {
@@ -39,7 +40,7 @@ fn restricts_to_owner(command: &CommandInvocation<'_>) -> bool {
         })
 }
 
-fn check_remove(command: &CommandInvocation<'_>, hits: &mut Hits) {
+fn check_remove(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     let recursive_tools = ["srm", "wipe", "rd", "rimraf", "del-cli"];
     let recursive = command.has(&["-r", "-R", "--recursive"]) || command.is(&recursive_tools);
     // An unknown argument may be `-rf`: `rm $flags ~`.
@@ -48,7 +49,7 @@ fn check_remove(command: &CommandInvocation<'_>, hits: &mut Hits) {
         if recursive || (has_unknown_args && is_severe(command.context.delete_scope(operand))) {
             hits.extend(command.context.check_delete(operand));
         } else if operand.text.ends_with(".lock") && operand.text.contains(".git/") {
-            hits.add("git_lock_removed");
+            hits.push(finding("git_lock_removed"));
         } else if let Some(hit) = command.context.check_bulk_delete(operand) {
             hits.push(hit);
         } else if let Some(hit) = command.context.check_write(operand) {
@@ -63,7 +64,7 @@ fn is_severe(scope: DeleteScope) -> bool {
 }
 
 /// Judges a move like a deletion of the source.
-fn check_move(command: &CommandInvocation<'_>, hits: &mut Hits) {
+fn check_move(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     let mut operands = command.operands();
     if command.values(&["-t", "--target-directory"]).is_empty() {
         operands.pop();
@@ -81,7 +82,7 @@ fn check_move(command: &CommandInvocation<'_>, hits: &mut Hits) {
 }
 
 /// Judges copies of system programs, which would escape the rules for their names.
-fn check_rename(command: &CommandInvocation<'_>, hits: &mut Hits) {
+fn check_rename(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     let operands = command.operands();
     let [source, target] = operands.as_slice() else { return };
     let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
@@ -93,11 +94,11 @@ fn check_rename(command: &CommandInvocation<'_>, hits: &mut Hits) {
         && to != from
         && !to.starts_with('.')
     {
-        hits.add("system_program_renamed");
+        hits.push(finding("system_program_renamed"));
     }
 }
 
-fn check_mirror(command: &CommandInvocation<'_>, hits: &mut Hits) {
+fn check_mirror(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     if command.args.iter().any(|arg| arg.text.starts_with("--del"))
         && let Some(target) = command.operands().last()
         && !target.text.contains(':')
@@ -111,7 +112,7 @@ fn check_mirror(command: &CommandInvocation<'_>, hits: &mut Hits) {
     }
 }
 
-fn check_ownership(command: &CommandInvocation<'_>, hits: &mut Hits) {
+fn check_ownership(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     let operands = command.operands();
     let Some((mode, paths)) = operands.split_first() else { return };
     if command.name == "chmod" {
@@ -125,21 +126,21 @@ fn check_ownership(command: &CommandInvocation<'_>, hits: &mut Hits) {
                     .is_some_and(|(who, change)| change.contains('s') && !who.contains('o'))
             });
         if special || symbolic {
-            hits.add("set_user_id");
+            hits.push(finding("set_user_id"));
         } else if mode == "777" || mode == "0777" || mode == "a+rwx" || mode == "666" {
-            hits.add("world_writable");
+            hits.push(finding("world_writable"));
         }
     }
     let recursive = command.has(&["-R", "--recursive"]);
     if recursive && command.name == "chmod" && locks_out_owner(&mode.text, command) {
-        hits.add("locked_out");
+        hits.push(finding("locked_out"));
     }
     for path in paths {
         let scope = command.context.delete_scope(path);
         if recursive
             && !matches!(scope, DeleteScope::Inside | DeleteScope::Project | DeleteScope::New)
         {
-            hits.add("rights_outside");
+            hits.push(finding("rights_outside"));
         }
     }
 }
@@ -169,7 +170,7 @@ fn locks_out_owner(mode: &str, command: &CommandInvocation<'_>) -> bool {
     })
 }
 
-fn check_raw_device(command: &CommandInvocation<'_>, hits: &mut Hits) {
+fn check_raw_device(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     let value = |key: &str| {
         command.args.iter().find_map(|arg| {
             arg.text.strip_prefix(key).map(|text| Argument { text: text.to_owned(), ..arg.clone() })
@@ -184,12 +185,12 @@ fn check_raw_device(command: &CommandInvocation<'_>, hits: &mut Hits) {
         let endless = ["/dev/zero", "/dev/urandom", "/dev/random"].contains(&input.text.as_str());
         let is_discarded = output.as_ref().is_none_or(|output| output.text == "/dev/null");
         if endless && !is_discarded && value("count=").is_none() {
-            hits.add("endless_copy");
+            hits.push(finding("endless_copy"));
         }
     }
 }
 
-fn check_size(command: &CommandInvocation<'_>, hits: &mut Hits) {
+fn check_size(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     let sizes = match command.name {
         "head" => command.values(&["-c", "--bytes"]),
         "fallocate" => command.values(&["-l", "--length"]),
@@ -208,7 +209,7 @@ fn check_size(command: &CommandInvocation<'_>, hits: &mut Hits) {
             _ => 1,
         };
         if digits.parse::<u64>().is_ok_and(|n| n.saturating_mul(scale) >= 20 << 30) {
-            hits.add("huge_file");
+            hits.push(finding("huge_file"));
         }
     }
 }
@@ -216,10 +217,7 @@ fn check_size(command: &CommandInvocation<'_>, hits: &mut Hits) {
 fn written_paths(command: &CommandInvocation<'_>) -> Vec<Argument> {
     let operands = || command.operands().into_iter().cloned().collect::<Vec<_>>();
     match command.name {
-        "tee" | "sponge" | "touch" | "mkdir" | "rmdir" | "unlink" | "truncate" | "mkfifo"
-        | "mknod" | "ed" | "nano" | "vim" | "vi" | "nvim" | "emacs" | "ex" | "fallocate" => {
-            operands()
-        }
+        name if DATA.operand_writers.contains(&name) => operands(),
         "chmod" | "chown" | "chgrp" | "chattr" | "setfacl" => {
             operands().into_iter().skip(1).collect()
         }
@@ -240,15 +238,10 @@ fn written_paths(command: &CommandInvocation<'_>) -> Vec<Argument> {
             }
             targets
         }
-        "curl" => command.values(&["-o", "--output", "--output-dir"]),
-        "wget" => command.values(&["-O", "--output-document", "-P", "--directory-prefix"]),
-        "sort" | "shuf" => command.values(&["-o", "--output"]),
         "sed" | "gsed" | "perl" | "ruby" if is_in_place(command) => files_after_script(command),
         // Packing only reads.
         "tar" | "bsdtar" if !is_extract(command) => Vec::new(),
         "tar" | "bsdtar" => command.values(&["-C", "--directory"]),
-        "unzip" => command.values(&["-d"]),
-        "7z" | "7za" => command.values(&["-o"]),
         "patch" => {
             let mut paths = command.values(&["-d", "--directory", "-o", "--output"]);
             paths.extend(operands().into_iter().take(1));
@@ -272,9 +265,11 @@ fn written_paths(command: &CommandInvocation<'_>) -> Vec<Argument> {
             }
             paths
         }
-        "osascript" | "ssh-keygen" => command.values(&["-f"]),
         "cpio" if command.has(&["-i", "--extract"]) => command.values(&["-D", "--directory"]),
-        _ => edited_paths(command),
+        name => match DATA.written_flags.get(name) {
+            Some(flags) => command.values(flags),
+            None => edited_paths(command),
+        },
     }
 }
 

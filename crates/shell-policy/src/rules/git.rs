@@ -1,24 +1,24 @@
 //! Destructive git: losing commits or uncommitted work, rewriting shared history.
 
 use super::places::DeleteScope;
-use super::{CommandInvocation, Hits};
+use super::{CommandInvocation, Hit, finding};
 use crate::data::DATA;
 use crate::value::Argument;
 
-pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
+pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     if command.name != "git" {
         return;
     }
     for setting in command.values(&["-c", "--config-env"]) {
         let lower = setting.text.to_ascii_lowercase();
         if lower.split_once('=').is_some_and(|(key, value)| skips_certificate_check(key, value)) {
-            hits.add("unchecked_certificate");
+            hits.push(finding("unchecked_certificate"));
         }
         if let Some((key, _)) = setting.text.split_once('=')
             && runs_command(key)
             && !is_noninteractive_value(&setting.text)
         {
-            hits.add("git_runs_program");
+            hits.push(finding("git_runs_program"));
         }
     }
     let operands = command.operands();
@@ -26,7 +26,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
     let first = rest.first().map(|arg| arg.text.as_str()).unwrap_or_default();
     match sub.text.as_str() {
         "push" if first.contains("://") || first.contains('@') => {
-            hits.add("pushed_elsewhere");
+            hits.push(finding("pushed_elsewhere"));
         }
         "fetch" | "pull" => {
             let forced = command.has(&["-f", "--force"]);
@@ -41,7 +41,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
                     })
             };
             if rest.iter().skip(1).any(moves) && !command.has(&["--dry-run"]) {
-                hits.add("branch_moved");
+                hits.push(finding("branch_moved"));
             }
         }
         "checkout" | "restore" => {
@@ -60,7 +60,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
             };
             let staged = command.has(&["-S", "--staged"]) && !command.has(&["-W", "--worktree"]);
             if rest.iter().any(|arg| is_everything(&arg.text)) && !staged {
-                hits.add("work_lost");
+                hits.push(finding("work_lost"));
             }
         }
         // Untracked files are in no commit.
@@ -89,14 +89,14 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
             let pairs =
                 || words.windows(2).filter_map(|pair| Some((*pair.first()?, *pair.last()?)));
             if pairs().any(|(key, value)| skips_certificate_check(key, value)) {
-                hits.add("unchecked_certificate");
+                hits.push(finding("unchecked_certificate"));
             }
             let is_forced = |key: &str, value: &str| {
                 let key = key.to_ascii_lowercase();
                 key.starts_with("remote.") && key.ends_with(".push") && value.starts_with('+')
             };
             if pairs().any(|(key, value)| is_forced(key, value)) {
-                hits.add("forced_pushes_later");
+                hits.push(finding("forced_pushes_later"));
             }
             let pair = words.windows(2).find_map(|pair| match pair {
                 [key, value] if runs_command(key) => Some((*key, *value)),
@@ -104,10 +104,10 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
             });
             let Some((key, value)) = pair else { return };
             if !is_noninteractive_value(&format!("{key}={value}")) {
-                hits.add(match key.eq_ignore_ascii_case("core.hooksPath") {
+                hits.push(finding(match key.eq_ignore_ascii_case("core.hooksPath") {
                     true => "git_hooks_replaced",
                     false => "git_runs_program_later",
-                });
+                }));
             }
         }
         _ => {}

@@ -29,13 +29,17 @@ pub(super) use network::is_resolver;
 pub(super) use places::judge_path;
 pub(super) use protected::{FileAccess, ProtectedPath};
 pub(super) use secrets::is_secret_name;
+pub(super) use system::mounts;
 pub(super) use table::{CommandRule, valued_options};
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Hit {
     pub(super) tier: Tier,
     pub(super) family: Family,
+    #[serde(borrow)]
     pub(super) reason: Cow<'static, str>,
+    #[serde(borrow)]
     pub(super) suggestion: Cow<'static, str>,
 }
 
@@ -63,39 +67,10 @@ impl Hit {
     }
 }
 
-/// The texts of a finding in code.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct FindingText {
-    tier: Tier,
-    family: Family,
-    reason: &'static str,
-    suggestion: &'static str,
-}
-
 /// The finding of this name in `rules.json`. A test checks the names; an unknown one is denied.
 pub(super) fn finding(name: &'static str) -> Hit {
-    match DATA.findings.get(name) {
-        Some(text) => Hit::new(text.tier, text.family, text.reason, text.suggestion),
-        None => Hit::new(Tier::Deny, Family::Obfuscation, name, "write it more plainly"),
-    }
-}
-
-/// What the rules find in one command.
-pub(super) struct Hits(Vec<Hit>);
-
-impl Hits {
-    fn push(&mut self, hit: Hit) {
-        self.0.push(hit);
-    }
-
-    fn add(&mut self, name: &'static str) {
-        self.push(finding(name));
-    }
-
-    fn extend(&mut self, hits: impl IntoIterator<Item = Hit>) {
-        self.0.extend(hits);
-    }
+    let unknown = || Hit::new(Tier::Deny, Family::Obfuscation, name, "write it more plainly");
+    DATA.findings.get(name).cloned().unwrap_or_else(unknown)
 }
 
 pub(super) struct CommandContext<'a> {
@@ -219,7 +194,7 @@ fn flag_matches(flag: &str, text: &str) -> bool {
 }
 
 pub(super) fn check_all(command: &CommandInvocation<'_>) -> Vec<Hit> {
-    let mut hits = Hits(DATA.commands.iter().filter_map(|rule| rule.check(command)).collect());
+    let mut hits: Vec<Hit> = DATA.commands.iter().filter_map(|rule| rule.check(command)).collect();
     for function in [
         files::check,
         network::check,
@@ -231,7 +206,6 @@ pub(super) fn check_all(command: &CommandInvocation<'_>) -> Vec<Hit> {
     ] {
         function(command, &mut hits);
     }
-    let mut hits = hits.0;
     if hits.iter().any(|hit| hit.family == Family::Databases) && databases::is_for_tests(command) {
         hits.iter_mut().for_each(|hit| hit.tier = Tier::Warn);
     }
@@ -253,7 +227,7 @@ fn rules_of(family: Family) -> impl Iterator<Item = &'static CommandRule> {
 mod tests {
     use super::*;
 
-    /// Every name in a call of `finding` or `add`, and no other, is in `rules.json`.
+    /// Every name in a call of `finding`, and no other, is in `rules.json`.
     #[test]
     fn findings_in_code_are_those_of_the_table() {
         let mut used = std::collections::BTreeSet::new();
@@ -268,7 +242,7 @@ mod tests {
                     used.extend(code.split('"').skip(1).filter_map(|text| {
                         DATA.findings.keys().find(|name| **name == text).copied()
                     }));
-                    for call in [" finding(\"", "(finding(\"", "hits.add(\""] {
+                    for call in [" finding(\"", "(finding(\""] {
                         for rest in code.split(call).skip(1) {
                             let name = rest.split('"').next().unwrap();
                             assert!(DATA.findings.contains_key(name), "{name}");

@@ -1,7 +1,7 @@
 //! Exfiltration, reverse shells and remote access.
 
 use super::files::is_remote;
-use super::{CommandInvocation, Hits};
+use super::{CommandInvocation, Hit, finding};
 use crate::data::DATA;
 use crate::value::{Argument, KnownOutput, TextOrigin, UNKNOWN, UNKNOWN_NAME};
 
@@ -38,9 +38,9 @@ fn skips_tls_verification(command: &CommandInvocation<'_>) -> bool {
     command.args.iter().any(|arg| is_insecure(&arg.text) || has_short_flag(&arg.text))
 }
 
-pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
+pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     if skips_tls_verification(command) && !targets_loopback(command) {
-        hits.add("unchecked_certificate");
+        hits.push(finding("unchecked_certificate"));
     }
     if command.is(&["curl", "wget"])
         && command.operands().iter().any(|arg| {
@@ -50,7 +50,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
             carries_command_output(&Argument { text: host.to_owned(), ..(*arg).clone() })
         })
     {
-        hits.add("output_in_address");
+        hits.push(finding("output_in_address"));
     }
     match command.name {
         "curl" => check_curl(command, hits),
@@ -61,20 +61,20 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
                 .iter()
                 .any(|arg| arg.text.contains(UNKNOWN) && arg.origin != TextOrigin::Literal);
             if (computed || !files.is_empty()) && !targets_loopback(command) {
-                hits.add("file_sent");
+                hits.push(finding("file_sent"));
             }
         }
         "http" | "https" | "xh" => {
             let sends =
                 command.args.iter().any(|arg| arg.text.contains('@') && !arg.text.contains("://"));
             if sends && !targets_loopback(command) {
-                hits.add("file_sent");
+                hits.push(finding("file_sent"));
             }
         }
         "nc" | "ncat" | "netcat"
             if command.context.stdin.is_some() && !targets_loopback(command) =>
         {
-            hits.add("input_sent");
+            hits.push(finding("input_sent"));
         }
         "socat" => {
             let word = |words: &[&str]| {
@@ -84,23 +84,19 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
                 })
             };
             let connects = word(&["tcp:", "tcp4:", "tcp6:", "openssl:", "udp:", "ssl:"]);
-            if word(&["exec:", "system:", "shell:"]) {
-                hits.add("program_handed_out");
-            } else if word(LISTENING_SOCKETS) {
-                hits.add("port_opened");
-            } else if connects
+            if connects
                 && (word(&["file:", "open:", "gopen:"]) || sends_hidden_data(command))
                 && !command.args.iter().any(|arg| {
                     arg.text.split_once(':').is_some_and(|(_, address)| is_loopback(address))
                 })
             {
-                hits.add("input_sent");
+                hits.push(finding("input_sent"));
             } else if connects {
-                hits.add("raw_connection");
+                hits.push(finding("raw_connection"));
             }
         }
         "openssl" if command.subcommand() == "s_client" && sends_hidden_data(command) => {
-            hits.add("output_sent");
+            hits.push(finding("output_sent"));
         }
         "ssh" if sends_hidden_data(command) => {
             let operands = command.operands();
@@ -111,7 +107,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
                 arg.text.contains('>') || words.any(|word| STORING_PROGRAMS.contains(&word))
             });
             if is_remote_host && stores_input && !command.has(&["-n"]) {
-                hits.add("input_sent");
+                hits.push(finding("input_sent"));
             }
         }
         "sftp"
@@ -121,7 +117,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
                 })
             }) =>
         {
-            hits.add("files_copied_out");
+            hits.push(finding("files_copied_out"));
         }
         "scp" | "rsync" | "sftp" => {
             let target = command.operands().last().map(|arg| arg.text.clone()).unwrap_or_default();
@@ -129,23 +125,19 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
                 || target.starts_with("rsync://")
                 || target.starts_with("scp://");
             if is_remote_target && !is_loopback(&target) {
-                hits.add("files_copied_out");
+                hits.push(finding("files_copied_out"));
             }
         }
         "aws" | "gsutil" | "gcloud" | "az" | "s3cmd" | "mc" => check_store(command, hits),
         _ if is_resolver(command.name)
             && command.operands().into_iter().any(carries_command_output) =>
         {
-            hits.add("output_in_looked_up_name");
+            hits.push(finding("output_in_looked_up_name"));
         }
         "python" | "php" | "ruby" | "npx" | "busybox" => check_serve(command, hits),
         _ => {}
     }
 }
-
-/// Of socat.
-const LISTENING_SOCKETS: &[&str] =
-    &["tcp-listen:", "tcp4-listen:", "tcp-l:", "openssl-listen:", "udp-listen:"];
 
 const STORING_PROGRAMS: &[&str] =
     &["cat", "tee", "tar", "dd", "cpio", "gzip", "gunzip", "zstd", "base64", "pax", "nc"];
@@ -157,15 +149,7 @@ fn sends_hidden_data(command: &CommandInvocation<'_>) -> bool {
     command.context.stdin.is_some_and(is_hidden)
 }
 
-fn check_curl(command: &CommandInvocation<'_>, hits: &mut Hits) {
-    let sockets = command.values(&["--unix-socket"]);
-    if sockets.iter().any(|arg| {
-        ["docker.sock", "containerd.sock", "podman.sock"]
-            .iter()
-            .any(|name| arg.text.ends_with(name))
-    }) {
-        hits.add("daemon_socket");
-    }
+fn check_curl(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     let data = command.values(&[
         "-d",
         "--data",
@@ -204,7 +188,7 @@ fn check_curl(command: &CommandInvocation<'_>, hits: &mut Hits) {
         .any(|arg| arg.text.contains(UNKNOWN) && arg.origin != TextOrigin::Literal)
         || in_query;
     if (files || computed || (piped && hidden)) && !targets_loopback(command) {
-        hits.add("local_data_sent");
+        hits.push(finding("local_data_sent"));
     }
     for arg in data.iter().chain(&forms).chain(&uploads) {
         let path = arg.text.rsplit('@').next().unwrap_or_default();
@@ -215,7 +199,7 @@ fn check_curl(command: &CommandInvocation<'_>, hits: &mut Hits) {
     }
 }
 
-fn check_store(command: &CommandInvocation<'_>, hits: &mut Hits) {
+fn check_store(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     let operands = command.operands();
     let copies = operands
         .iter()
@@ -223,16 +207,16 @@ fn check_store(command: &CommandInvocation<'_>, hits: &mut Hits) {
     let bucket =
         |text: &str| ["s3://", "gs://", "az://"].iter().any(|scheme| text.starts_with(scheme));
     if copies && operands.last().is_some_and(|arg| bucket(&arg.text)) {
-        hits.add("data_stored_remotely");
+        hits.push(finding("data_stored_remotely"));
     }
 }
 
-fn check_serve(command: &CommandInvocation<'_>, hits: &mut Hits) {
+fn check_serve(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     let text = |word: &str| command.args.iter().any(|arg| arg.text == word);
     let open = text("0.0.0.0") || command.args.iter().any(|arg| arg.text.starts_with("0.0.0.0:"));
     let python = text("http.server") && !text("127.0.0.1") && !text("localhost");
     if python || (open && (text("-S") || text("httpd"))) {
-        hits.add("files_served");
+        hits.push(finding("files_served"));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Publishing and supply chain.
 
-use super::{CommandInvocation, Hit, Hits, finding, rules_of};
+use super::{CommandInvocation, Hit, finding, rules_of};
 use crate::Family::Publishing;
 use crate::value::Argument;
 
@@ -67,12 +67,12 @@ fn check_url_package(command: &CommandInvocation<'_>) -> Option<Hit> {
     Some(finding("package_from_address"))
 }
 
-pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
+pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     hits.extend(check_registry(command));
     hits.extend(check_url_package(command));
     let text = |word: &str| command.args.iter().any(|arg| arg.text == word);
     if command.is(&["python"]) && text("setup.py") && (text("upload") || text("register")) {
-        hits.add("package_published");
+        hits.push(finding("package_published"));
     }
     if command.name == "python"
         && let Some(at) = command.args.iter().position(|arg| arg.text == "-m")
@@ -90,7 +90,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
         && command.operands().first().is_none_or(|arg| arg.text.starts_with(['.', '/']))
         && !command.args.iter().any(|arg| harmless.contains(&arg.text.as_str()))
     {
-        hits.add("deployment");
+        hits.push(finding("deployment"));
     }
     if command.is(&["pip", "npm", "pnpm", "yarn", "bun", "gem", "easy_install"])
         && command.operands().iter().skip(1).any(|arg| {
@@ -99,6 +99,6 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
                 || arg.text.starts_with("ftp://")
         })
     {
-        hits.add("package_over_open_connection");
+        hits.push(finding("package_over_open_connection"));
     }
 }

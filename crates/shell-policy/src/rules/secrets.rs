@@ -1,6 +1,6 @@
 //! Files that hold secrets, and programs that print them.
 
-use super::{CommandInvocation, Hits};
+use super::{CommandInvocation, Hit, finding};
 use crate::data::DATA;
 use crate::value::Argument;
 use crate::wrappers::split_string;
@@ -14,13 +14,13 @@ const DIRECTORY_READERS: &[&str] = &[
     "tar", "bsdtar", "gtar", "pax", "zip", "7z", "7za", "7zz", "rar", "ditto", "cp", "rsync", "scp",
 ];
 
-pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
+pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     let named = command.name == "printenv" && !command.operands().is_empty();
     let declares = command.is(&["declare", "typeset", "local", "export", "readonly"]);
     if (named || declares && command.has(&["-p"]))
         && command.operands().iter().any(|arg| is_secret_name(&arg.text))
     {
-        hits.add("secret_printed");
+        hits.push(finding("secret_printed"));
     }
     // With arguments, `env` runs a program.
     if (command.name == "printenv" && !named)
@@ -37,7 +37,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
                 .all(|arg| ["-p", "-x", "-px", "-xp"].contains(&arg.text.as_str())))
         || (command.name == "compgen" && command.has(&["-e"]))
     {
-        hits.add("environment_printed");
+        hits.push(finding("environment_printed"));
     }
     if !command.is(&DATA.file_readers) {
         return;
@@ -49,7 +49,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
         let operands = command.operands();
         let adds = ["add", "commit", "stage"].contains(&command.subcommand());
         if adds && operands.iter().skip(1).any(|path| command.context.check_read(path).is_some()) {
-            hits.add("secrets_committed");
+            hits.push(finding("secrets_committed"));
         }
         return;
     }
@@ -88,7 +88,7 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
             && home.starts_with(&place.base)
             && (place.rest.is_empty() || place.rest.first().is_some_and(|name| name == ".*"))
         {
-            hits.add("home_taken");
+            hits.push(finding("home_taken"));
         }
     }
     for value in command.values(&["-f", "--file", "--from-file", "--key"]) {

@@ -1,9 +1,11 @@
 //! Containers and processes.
 
-use super::{CommandInvocation, Hits};
+use std::path::Path;
+
+use super::{CommandInvocation, Hit, finding, flag_values};
 use crate::value::{Argument, PARENT_PID, PID_PREFIX};
 
-pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
+pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     match command.name {
         "kill" => check_kill(command, hits),
         "pkill" | "killall" | "skill" => {
@@ -14,12 +16,12 @@ pub(super) fn check(command: &CommandInvocation<'_>, hits: &mut Hits) {
             let all =
                 |arg: &&Argument| ["", ".", ".*", ".+", "^", "*"].contains(&arg.text.as_str());
             if names.is_empty() && !owners.is_empty() || names.iter().any(all) {
-                hits.add("user_processes_killed");
+                hits.push(finding("user_processes_killed"));
             }
             let parent =
                 command.values(&["-P", "--parent"]).iter().any(|arg| arg.text == PARENT_PID);
             if parent || command.operands().iter().any(|arg| targets_own_process(&arg.text)) {
-                hits.add("loop_killed");
+                hits.push(finding("loop_killed"));
             }
         }
         "docker" | "podman" | "nerdctl" => check_container(command, hits),
@@ -37,7 +39,7 @@ fn targets_own_process(pattern: &str) -> bool {
     })
 }
 
-fn check_kill(command: &CommandInvocation<'_>, hits: &mut Hits) {
+fn check_kill(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     // The first may be a signal. A negative number is a process group, -1 is everything.
     let mut targets = Vec::new();
     let mut args = command.args.iter().map(|arg| arg.text.as_str()).peekable();
@@ -55,24 +57,23 @@ fn check_kill(command: &CommandInvocation<'_>, hits: &mut Hits) {
     }
     targets.extend(args.filter(|text| *text != "--"));
     if targets.contains(&"-1") || targets.contains(&"1") {
-        hits.add("all_processes_killed");
+        hits.push(finding("all_processes_killed"));
     }
     if targets.contains(&PID_PREFIX) {
-        hits.add("user_processes_killed");
+        hits.push(finding("user_processes_killed"));
     }
     if targets.contains(&"0") {
-        hits.add("group_killed");
+        hits.push(finding("group_killed"));
     }
     if targets.iter().any(|target| {
         let target = target.trim_start_matches('-');
         target == PARENT_PID || target.strip_prefix(PID_PREFIX).is_some_and(targets_own_process)
     }) {
-        hits.add("loop_killed");
+        hits.push(finding("loop_killed"));
     }
 }
 
-fn check_container(command: &CommandInvocation<'_>, hits: &mut Hits) {
-    let mut secrets = Vec::new();
+fn check_container(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     for secret in command.values(&["--secret"]) {
         for part in secret.text.split(',') {
             if let Some(("src" | "source", file)) = part.split_once('=') {
@@ -84,39 +85,44 @@ fn check_container(command: &CommandInvocation<'_>, hits: &mut Hits) {
     if !runs.contains(&command.subcommand()) {
         return;
     }
-    for volume in command.values(&["-v", "--volume"]) {
-        let host = volume.text.split(':').next().unwrap_or_default();
-        check_mounts(command, host, hits);
-        secrets.extend(command.context.check_read(&Argument::known(host)));
-    }
-    for mount in command.values(&["--mount"]) {
-        for part in mount.text.split(',') {
-            if let Some((key, host)) = part.split_once('=')
-                && (key == "source" || key == "src")
-            {
-                check_mounts(command, host, hits);
-            }
-        }
-    }
-    hits.extend(secrets);
-}
-
-fn check_mounts(command: &CommandInvocation<'_>, host: &str, hits: &mut Hits) {
-    if host.contains("docker.sock")
-        || host.contains("containerd.sock")
-        || host.contains("podman.sock")
-    {
-        hits.add("daemon_socket_mounted");
-        return;
-    }
-    let path = std::path::Path::new(host);
     let system = [
         "/", "/etc", "/root", "/proc", "/sys", "/dev", "/var", "/var/run", "/run", "/boot", "/usr",
         "/home", "/var/lib", "/bin", "/Users",
     ];
-    let normal = host.trim_end_matches('/');
-    let normal = if normal.is_empty() && host.starts_with('/') { "/" } else { normal };
-    if system.contains(&normal) || command.context.context.home.is_some_and(|home| home == path) {
-        hits.add("machine_mounted");
+    for Mount { host, .. } in mounts(command.args) {
+        let path = Path::new(&host);
+        let is_home = command.context.context.home == Some(path);
+        if is_home || system.iter().any(|system| Path::new(system) == path) {
+            hits.push(finding("machine_mounted"));
+        }
+        hits.extend(command.context.check_read(&Argument::known(host)));
     }
+}
+
+/// A mount in the options of `docker run`.
+pub(crate) struct Mount {
+    pub(crate) host: String,
+    pub(crate) inside: Option<String>,
+    pub(crate) is_read_only: bool,
+}
+
+pub(crate) fn mounts(options: &[Argument]) -> Vec<Mount> {
+    let volumes = flag_values(options, &["-v", "--volume"]).into_iter().map(|volume| {
+        let mut parts = volume.text.split(':').map(str::to_owned);
+        let (host, inside, mode) = (parts.next().unwrap_or_default(), parts.next(), parts.next());
+        let is_read_only = mode.is_some_and(|mode| mode.split(',').any(|word| word == "ro"));
+        Mount { host, inside, is_read_only }
+    });
+    let mounts = flag_values(options, &["--mount"]).into_iter().map(|mount| {
+        let value = |keys: &[&str]| {
+            let mut parts = mount.text.split(',').filter_map(|part| part.split_once('='));
+            parts.find(|(key, _)| keys.contains(key)).map(|(_, value)| value.to_owned())
+        };
+        Mount {
+            host: value(&["source", "src"]).unwrap_or_default(),
+            inside: value(&["target", "destination", "dst"]),
+            is_read_only: mount.text.contains("readonly") || mount.text.contains(",ro"),
+        }
+    });
+    volumes.chain(mounts).collect()
 }

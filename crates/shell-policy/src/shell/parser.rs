@@ -149,6 +149,13 @@ impl<'a> ShellParser<'a> {
         self.source.as_bytes().get(self.position + offset).copied()
     }
 
+    /// The letters, digits and underscores here.
+    pub(super) fn name(&self) -> &'a str {
+        let rest = self.rest();
+        let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+        rest.get(..end.unwrap_or(rest.len())).unwrap_or_default()
+    }
+
     pub(super) fn looking_at(&self, text: &str) -> bool {
         self.rest().starts_with(text)
     }
@@ -521,12 +528,8 @@ impl<'a> ShellParser<'a> {
 
     /// `name=value`, `name+=value`, `name[i]=value`, `name=(…)`.
     fn assignment(&mut self) -> Result<Option<Assignment>, ParseFailed> {
-        let rest = self.rest();
-        let length = rest
-            .find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
-            .filter(|&end| end > 0)
-            .unwrap_or(0);
-        let name = rest.get(..length).unwrap_or_default();
+        let (rest, name) = (self.rest(), self.name());
+        let length = name.len();
         if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
             return Ok(None);
         }

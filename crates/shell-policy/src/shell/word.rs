@@ -38,14 +38,8 @@ impl ShellParser<'_> {
         while let Some(byte) = self.peek() {
             match byte {
                 b' ' | b'\t' | b'\n' | b'\r' | b'|' | b'&' | b';' | b')' => break,
-                b'<' | b'>' => {
-                    if self.peek_at(1) != Some(b'(') {
-                        break;
-                    }
-                    self.position += 2;
-                    let program = Rc::new(self.substitution(")")?);
-                    word.part(WordPart::Process { program, reads: byte == b'>' });
-                }
+                b'<' | b'>' if self.peek_at(1) == Some(b'(') => self.process(byte, &mut word)?,
+                b'<' | b'>' => break,
                 b'(' => {
                     // Extended patterns, `@(a|b)`, and zsh's qualifiers.
                     let extended = word.parts.last().is_some_and(|part| {
@@ -70,6 +64,14 @@ impl ShellParser<'_> {
             }
         }
         if word.has_part { Ok(Word { parts: word.parts }) } else { self.error("a word is missing") }
+    }
+
+    /// `<(…)`, `>(…)`
+    fn process(&mut self, byte: u8, word: &mut WordBuilder) -> Result<(), ParseFailed> {
+        self.position += 2;
+        let program = Rc::new(self.substitution(")")?);
+        word.part(WordPart::Process { program, reads: byte == b'>' });
+        Ok(())
     }
 
     /// Parses up to the closing bracket of the opening one here.
@@ -293,12 +295,8 @@ impl ShellParser<'_> {
                 word.part(part);
             }
             Some(byte) if byte.is_ascii_alphabetic() || byte == b'_' => {
-                let rest = self.rest();
-                let end = rest
-                    .find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
-                    .unwrap_or(rest.len());
-                let name = rest.get(..end).unwrap_or_default().to_owned();
-                self.position += end;
+                let name = self.name().to_owned();
+                self.position += name.len();
                 word.part(WordPart::Parameter { name, op: ParameterOp::Plain, quoted });
             }
             Some(byte) if byte.is_ascii_digit() || b"@*#?-$!".contains(&byte) => {
@@ -418,12 +416,11 @@ impl ShellParser<'_> {
             let op = ParameterOp::Other(self.until_brace(true)?);
             return Ok(WordPart::Parameter { name: String::new(), op, quoted });
         }
-        let rest = self.rest();
-        let end =
-            rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(rest.len());
-        let end = if end == 0 { rest.chars().next().map_or(0, char::len_utf8) } else { end };
-        let mut name = rest.get(..end).unwrap_or_default().to_owned();
-        self.position += end;
+        let mut name = self.name().to_owned();
+        if name.is_empty() {
+            name.extend(self.rest().chars().next());
+        }
+        self.position += name.len();
         if self.looking_at("[") {
             let start = self.position;
             let index = self.nested(Self::bracketed);
@@ -513,11 +510,7 @@ impl ShellParser<'_> {
                     return Ok((Word { parts: word.parts }, true));
                 }
                 b'\'' if !single_quotes => self.single_quote_in_double(&mut word)?,
-                b'<' | b'>' if self.peek_at(1) == Some(b'(') => {
-                    self.position += 2;
-                    let program = Rc::new(self.substitution(")")?);
-                    word.part(WordPart::Process { program, reads: byte == b'>' });
-                }
+                b'<' | b'>' if self.peek_at(1) == Some(b'(') => self.process(byte, &mut word)?,
                 _ => self.parse_piece(byte, &mut word, true)?,
             }
         }
