@@ -199,7 +199,7 @@ fn invalid_iteration_limits_are_refused() {
     project.write("p.md", COMPLETE);
     for limit in ["0", "-1", "x", "1.5", "99999999999"] {
         for args in [&["plan", limit][..], &["build", limit], &["prompt", "p.md", limit]] {
-            assert_refused(&project, args, 2, &[limit, "it must be a whole number from 1"]);
+            assert_refused(&project, args, 2, &[limit, "must be a whole number from 1"]);
         }
         let config = format!("AGENT_CLI=robot\nMAX_ITERATIONS={limit}\n");
         project.write("other", config);

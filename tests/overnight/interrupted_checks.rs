@@ -139,9 +139,9 @@ fn resume_for_checks_needs_no_prompt_plan_or_agent() {
     let done = "#!/bin/sh\necho '<response>DONE</response><promise>COMPLETE</promise>'\n";
     let run = ["run", "-f", "P.md"];
     for (words, removed, check, code, expected) in [
-        (&run[..], &["P.md", "robot"][..], "true", 0, "Run complete"),
-        (&["build"], &[PLAN, "specs/a.md", "robot"], "true", 0, "Run complete"),
-        (&["prompt", "P.md"], &["P.md", "robot"], "true", 0, "Run complete"),
+        (&run[..], &["P.md", "robot"][..], "true", 0, "Done after"),
+        (&["build"], &[PLAN, "specs/a.md", "robot"], "true", 0, "Done after"),
+        (&["prompt", "P.md"], &["P.md", "robot"], "true", 0, "Done after"),
         (&run, &["P.md"], "false", 2, "prompt file not found"),
     ] {
         let project = Project::git();

@@ -56,7 +56,7 @@ fn resume_after_kill_restarts_open_iteration() {
     resume(&project, &[])
         .code(0)
         .stdout_has(&format!("Run {id}"))
-        .stdout_has("Goes on after it was cut off: iteration 2 is begun again (iterations: 1")
+        .stdout_has("Resumed after a crash: restarting iteration 2. So far 1 iteration in")
         .stdout_has("Iteration 2/5");
     assert_eq!(run_id(&project), id, "one journal");
     assert_eq!(iterations(&project), [1, 2, 2]);
@@ -187,7 +187,7 @@ fn interrupted_run_can_be_resumed() {
     wait_until(LONG, || running.stderr().contains("Received signal"));
     project.write("go", "");
     running.wait().code(130).stdout_has("`ralph resume");
-    resume(&project, &[]).code(0).stdout_has("Goes on after it was interrupted");
+    resume(&project, &[]).code(0).stdout_has("Resumed after an interruption");
 }
 
 #[test]
@@ -429,7 +429,7 @@ fn resume_of_run_cut_off_before_first_event_starts_it() {
     std::fs::create_dir(project.path().join(".ralph/runs").join(none)).unwrap();
     project.ralph(["runs"]).run().code(0).stdout_has(&id).stdout_lacks(none);
     project.ralph(["report"]).run().code(0).stdout_has(&id);
-    project.ralph(["replay"]).run().code(0).stdout_has("Run complete");
+    project.ralph(["replay"]).run().code(0).stdout_has("Done after");
     for command in ["report", "replay", "resume"] {
         project.ralph([command, none]).run().code(2).stderr_has("was cut off before it began");
     }
@@ -545,7 +545,7 @@ fn only_one_of_concurrent_resumes_runs() {
     for output in all.into_iter().map(Running::wait) {
         let printed = format!("{}{}", output.stdout, output.stderr);
         let words =
-            ["Run complete", "is done", "nothing to resume", "going on", "in use", "meanwhile"];
+            ["Done after", "is done", "nothing to resume", "going on", "in use", "meanwhile"];
         assert!(words.iter().any(|it| printed.contains(it)), "{printed}");
     }
     assert_eq!(project.agent_starts().len(), 2, "the one that was killed, and one");

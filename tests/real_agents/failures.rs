@@ -37,7 +37,7 @@ fn refused_credentials_end_run(facts: &Facts) {
     assert!(first.contains("--version: say <response>"), "the prompt did not arrive");
     let argv = events.find("agent_started")["argv"].to_string();
     assert!(argv.contains("<prompt>") || argv.contains("--prompt="), "it is no argument: {argv}");
-    output.stdout_has("Next: sign in with the agent's own program");
+    output.stdout_has("Sign in with the agent's own program");
     assert_eq!(events.last("run_ended")["outcome"], "credentials_refused");
     if facts.name == "claude" {
         assert_eq!(events.find("agent_ended")["ended_by"], "refused");
@@ -138,7 +138,7 @@ fn check_silent_service(facts: &Facts, real: &RealAgent, output: &Output) {
     let line =
         |words: &str| output.stdout.lines().find(|line| line.contains(words)).expect("a line");
     assert!(line("The agent timed out").contains(attempt), "{}", line("The agent timed out"));
-    assert!(line("Run complete").contains(run), "{}", line("Run complete"));
+    assert!(line("Done after").contains(run), "{}", line("Done after"));
     assert_eq!(real.project.processes(), []);
 }
 

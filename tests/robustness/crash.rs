@@ -285,7 +285,7 @@ fn run_killed_after_git_clean_is_reported_and_resumed() {
     project.ralph(["report"]).run().code(0).stdout_has("cut off");
     project.ralph(["runs"]).run().code(0).stdout_has("cut off");
     assert_ne!(project.processes(), []);
-    project.ralph(["resume"]).run().code(0).stderr_has("had left running");
+    project.ralph(["resume"]).run().code(0).stderr_has("left behind");
     assert_eq!(project.processes(), []);
     let events = project.events();
     let recovered = events.find("recovered");

@@ -318,7 +318,7 @@ fn processes_left_by_agent_are_ended_and_reported() {
     let pid_file = project.sibling("tool.pid");
     let script = json!([{"stray": {"pid_file": pid_file}}, {"print": DONE}]);
     let output = run(&project, &["-p", "do it"], &script).run();
-    output.code(0).stderr_has("that the agent had left running");
+    output.code(0).stderr_has("that the agent left behind");
     assert_eq!(project.processes(), []);
     let events = project.events();
     let pid: u32 = std::fs::read_to_string(&pid_file).unwrap().parse().unwrap();
@@ -343,8 +343,9 @@ fn disabled_approvals_are_warned_about_once() {
     steps[0] = json!({"claude": {"text": DONE}});
     let script = json!({"sessions": [first, steps]});
     let output = run_with("claude", &project, &["-p", "do it"], &script).run();
-    output.code(0);
-    assert_eq!(output.stderr.matches("without a sandbox").count(), 1, "{}", output.stderr);
+    output.code(0).stdout_has("sandbox  none: claude can run any command as you; only known-");
+    let quiet = run_with("claude", &project, &["-p", "do it", "-q"], &script).run();
+    assert_eq!(quiet.stderr.matches("no sandbox: claude can run").count(), 1, "{}", quiet.stderr);
 }
 
 #[test]

@@ -116,7 +116,7 @@ fn paused_reader_sees_missing_count_and_rest_in_order() {
     let next = before.len() as u64 + missing;
     assert!(after[0] == next || after[0] + 1 == next, "{} {missing} {}", before.len(), after[0]);
     assert!(after.iter().copied().eq(after[0]..NUMBERS), "not in order");
-    assert!(text.contains("Run complete"), "the end is not shown");
+    assert!(text.contains("Done after"), "the end is not shown");
 }
 
 #[test]

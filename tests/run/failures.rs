@@ -136,7 +136,7 @@ fn rate_limit_is_waited_out_and_not_counted() {
     ]);
     let script = sessions([limited, recorded_steps(&project, &claude_done())]);
     let output = run_with("claude", &project, &["-p", "do it", "-n", "1"], &script).run();
-    output.code(0).stdout_has("Rate limit: waiting until");
+    output.code(0).stdout_has("Rate limit reached: resets at ");
     let resets_at: u64 = project.read("../resets-at").trim().parse().unwrap();
     assert!(seconds_from_now(0) >= resets_at, "it did not wait long enough");
     let events = project.events();
@@ -163,8 +163,11 @@ fn rate_limit_beyond_allowed_wait_ends_run() {
     let project = Project::new();
     let flags = ["-p", "do it", "--max-time", "10m"];
     let output = run_with("claude", &project, &flags, &script).run();
-    output.code(3).stdout_has("the limit ends at 20").stdout_has("time of this run is used up in");
-    output.stdout_has("then `ralph resume ").stdout_has("goes on");
+    output
+        .code(3)
+        .stdout_has("The rate limit ends at ")
+        .stdout_has("time of this run is used up in");
+    output.stdout_has("ralph resume ");
     assert!(!project.events().has("waiting"));
 }
 
@@ -190,7 +193,7 @@ fn signal_ends_rate_limit_wait_immediately() {
     let message = format!("Claude AI usage limit reached|{}", seconds_from_now(3600));
     let script = failing_claude(&json!({"is_error": true, "result": message}));
     let running = run_with("claude", &project, &["-p", "do it"], &script).start();
-    wait_until(LONG, || running.stdout().contains("waiting until"));
+    wait_until(LONG, || running.stdout().contains("Rate limit reached: resets at"));
     let stopped_at = Instant::now();
     running.signal(Signal::TERM);
     running.wait().code(130).stderr_has("Received signal, shutting down...");
@@ -228,7 +231,7 @@ fn refused_credentials_end_run_immediately_with_hint() {
     ] {
         let project = Project::new();
         let output = run_with(agent, &project, &["-p", "do it"], &script).run();
-        output.code(4).stdout_has(says).stdout_has("sign in with the agent's own program");
+        output.code(4).stdout_has(says).stdout_has("Sign in with the agent's own program");
         let events = project.events();
         assert_eq!(events.all("agent_started").len(), 1, "{agent}: trying again does not help");
         assert_eq!(events.find("run_ended")["outcome"], "credentials_refused");

@@ -14,7 +14,7 @@ fn default_limit_is_ten_iterations() {
     output
         .code(1)
         .stdout_has("Iteration 10/10")
-        .stdout_has("not complete, iteration limit reached");
+        .stdout_has("Not done: iteration limit reached after 10 iterations");
     assert_eq!(project.events().all("iteration_started").len(), 10);
     let ended = project.events();
     let ended = ended.find("run_ended");
@@ -40,7 +40,7 @@ fn invalid_iteration_limit_is_refused() {
         output.code(2).stderr_has("--max-iterations");
     }
     let output = project.ralph(["run", "-p", "x", "-n", "-3"]).run();
-    output.code(2).stderr_has("it must be a whole number from 1").stderr_lacks("-- -3");
+    output.code(2).stderr_has("must be a whole number from 1").stderr_lacks("-- -3");
     project.settings(&json!({"maximumIterations": 0}));
     let output = run(&project, &["-p", "do it"], &json!([project.record_step()])).run();
     output.code(2).stderr_has("maximumIterations").stderr_has(".ralph/settings.json");
@@ -107,7 +107,7 @@ fn cost_budget_ends_run_before_next_iteration() {
         {"claude": {"result": {"total_cost_usd": 0.6}}},
     ]);
     let output = run_with("claude", &project, &["-p", "do it"], &script).run();
-    output.code(3).stdout_has("the budget is used up: cost $1.20 of $1.00");
+    output.code(3).stdout_has("budget used up (cost $1.20 of $1.00)");
     assert_eq!(project.agent_starts().len(), 2);
     let events = project.events();
     assert_eq!(events.find("run_ended")["outcome"], "budget");
@@ -122,7 +122,7 @@ fn zero_cost_for_tokens_is_estimated() {
     let result = json!({"total_cost_usd": 0, "usage": {"input_tokens": 500_000}});
     let script = json!([project.record_step(), {"claude": {"text": "working"}}, {"claude": {"result": result}}]);
     let output = run_with("claude", &project, &["-p", "do it", "-n", "5"], &script).run();
-    output.code(3).stdout_has("the budget is used up: cost about $5.00 of $4.00");
+    output.code(3).stdout_has("budget used up (cost about $5.00 of $4.00)");
     assert_eq!(output.stderr.matches("claude tells no price").count(), 1);
     output.stderr_has("--max-tokens");
     assert_eq!(project.agent_starts().len(), 2);
@@ -154,7 +154,7 @@ fn token_budget_ends_running_agent() {
         "hang",
     ]);
     let output = run_with("claude", &project, &["-p", "do it"], &script).run();
-    output.code(3).stdout_has("1100 of 1000 tokens").stdout_has("Ended: the run's budget\n");
+    output.code(3).stdout_has("1100 of 1000 tokens").stdout_has("Stopped: budget used up\n");
     assert_eq!(project.processes(), []);
 }
 
@@ -163,7 +163,7 @@ fn time_budget_ends_running_agent() {
     let project = Project::new();
     project.settings(&json!({"budget": {"duration": "1s"}}));
     let output = run(&project, &["-p", "do it"], &json!(["hang"])).run();
-    output.code(3).stdout_has("the budget is used up");
+    output.code(3).stdout_has("budget used up (");
     assert_eq!(project.processes(), []);
 }
 

@@ -37,7 +37,7 @@ fn plain_output_shows_tools_todos_checks_and_result() {
         .stdout_has("[TODO] Todo List\n  [x] Read the file\n  [>] Edit the code <- ACTIVE\n  [ ] Run tests\n  Progress: 1/3 (33%)\n")
         .stdout_has("[OK] Complete (cost: $5.76, tokens: 134 in (30 cached) / 20 out, tools: 2, errors: 1, time: ")
         .stdout_has("[OK] Guardrail passed: true (exit code 0, ")
-        .stdout_has("Run complete (iterations: 1, ");
+        .stdout_has("Done after 1 iteration in ");
     assert!(output.stdout.is_ascii(), "{}", output.stdout);
     assert!(!output.stdout.contains('\x1b'));
 }
@@ -129,7 +129,7 @@ fn quiet_prints_only_failures_and_outcome() {
     output.code(0).stdout_lacks("talk").stderr_is("");
     let lines: Vec<&str> = output.stdout.lines().collect();
     assert!(lines[0].starts_with("[ERR] Guardrail failed: test -e fixed"), "{lines:?}");
-    assert!(lines.last().unwrap().starts_with("[OK] Run complete"), "{lines:?}");
+    assert!(lines.last().unwrap().starts_with("Done after"), "{lines:?}");
     assert_eq!(lines.len(), 3, "{lines:?}");
 }
 
@@ -193,7 +193,11 @@ fn runs_are_listed_in_order_and_old_ones_pruned() {
     let output = project.ralph(["runs"]).run();
     output.code(0).stdout_has(&ids[2]).stdout_has("$5.00").stdout_has("complete");
     output.stdout_lacks(&ids[1]);
-    project.ralph(["replay"]).run().code(0).stdout_has(&ids[4]);
+    project
+        .ralph(["replay"])
+        .run()
+        .code(0)
+        .stdout_has(&format!("run {}", &ids[4][ids[4].len() - 4..]));
 }
 
 #[test]

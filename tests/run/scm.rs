@@ -507,10 +507,7 @@ fn only_checked_changes_are_committed() {
         });
         let output = run(&project, &["-p", "do it", "-n", "2"], &script).run();
         let warning = format!("while the agent was asked for a commit message, {warning}");
-        output
-            .code(last)
-            .stderr_has(&warning)
-            .stdout_has("Not complete: while the agent was asked");
+        output.code(last).stderr_has(&warning).stdout_has("Not done: while the agent was asked");
         let events = project.events();
         assert!(events.all("scm_ended").iter().all(|task| task["ok"] == true), "{meddling}");
         assert_eq!(events.all("iteration_ended")[0]["complete"], false, "{meddling}");

@@ -33,7 +33,8 @@ fn status_line_is_shown_during_run_and_removed_at_end() {
     let screen = tmux.scrollback();
     assert!(screen.contains("✅ Complete (cost: $0.50"), "{screen}");
     let last = screen.lines().rfind(|line| !line.is_empty() && !line.starts_with("Pane is dead"));
-    assert!(last.unwrap().starts_with("✅ Run complete"), "{screen}");
+    assert!(last.unwrap().starts_with("  report     ralph report "), "{screen}");
+    assert!(screen.contains("\nDone after 1 iteration in "), "{screen}");
     assert_eq!(screen.matches("Bash").count(), 2, "{screen}");
 }
 
@@ -176,7 +177,7 @@ fn rate_limit_wait_is_counted_down() {
     let message = format!("Claude AI usage limit reached|{}", now.unwrap().as_secs() + 3000);
     let script = json!([{"claude": {"result": {"is_error": true, "result": message}}}]);
     let tmux = run_with("claude", &project, &["-p", "do it"], &script).in_tmux();
-    tmux.wait_for_text(LONG, "Rate limit: waiting until");
+    tmux.wait_for_text(LONG, "Rate limit reached: resets at");
     wait_until(LONG, || last_line(&tmux).contains("rate limit"));
     let first = last_line(&tmux);
     wait_until(LONG, || last_line(&tmux) != first);

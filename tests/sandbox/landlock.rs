@@ -48,7 +48,7 @@ fn landlock_blocks_outside_files_network_and_processes() {
          echo kept > \"$HOME/scratch\" && mktemp > /dev/null && echo work > made"
     );
     let output = run(&project, &script).run();
-    output.code(0).stdout_has("Sandbox: landlock");
+    output.code(0).stdout_has("sandbox  landlock");
     assert_eq!(fs::read_to_string(project.home().join("secret")).unwrap(), "TOP SECRET");
     assert_eq!(project.read("stolen"), "");
     assert_eq!(project.read("environ"), "");
@@ -89,7 +89,7 @@ fn agent_cannot_change_or_forge_runs() {
     project.ralph(["resume", "2099", "-n", "2"]).run().code(2).stderr_has("there is no run");
     project.ralph(["runs"]).run().code(0).stdout_lacks("2099");
     let resumed = project.ralph(["resume", "-n", "2"]).run();
-    resumed.code(1).stdout_has("Sandbox: landlock").stdout_has("tampered");
+    resumed.code(1).stdout_has("sandbox  landlock").stdout_has("tampered");
     assert!(!project.has("evil"));
 }
 

@@ -55,7 +55,7 @@ fn sandboxed_run_commits_and_leaves_nothing_behind() {
                   id -u > made; (sleep 1000 &); setsid sleep 1000 &\n\
                   cd /proc/self/ns; readlink user mnt pid net ipc uts > \"$OLDPWD/namespaces\"; cd - > /dev/null\n";
     let output = run(&project, &["--sandbox"], &format!("{script}{DONE}")).run();
-    output.code(0).stdout_has("Sandbox: bwrap, network: allowlist");
+    output.code(0).stdout_has("sandbox  bwrap, network: allowed hosts only");
     let events = project.events();
     assert_eq!(events.find("sandbox_ready")["backend"], "bwrap");
     assert_eq!(events.find("guardrail_ended")["passed"], true);

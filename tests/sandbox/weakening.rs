@@ -86,7 +86,7 @@ impl Case {
     #[track_caller]
     fn assert_next_run_is_sandboxed(&self) {
         let output = self.run("echo ran > \"$HOME/ran\"").run();
-        output.code(0).stdout_has(&format!("Sandbox: {}", self.backend)).stderr_lacks(CHANGED);
+        output.code(0).stdout_has(&format!("sandbox  {}", self.backend)).stderr_lacks(CHANGED);
         assert!(!self.project.home().join("ran").exists(), "the agent has a home of its own");
         assert_eq!(recorded_backend(&self.project), self.backend);
     }
@@ -136,7 +136,7 @@ fn chmod_by_agent_is_undone_and_next_run_is_sandboxed() {
             "chmod 777 .",
         ] {
             let output = case.run(attack).run();
-            output.code(0).stdout_has(&format!("Sandbox: {}", case.backend)).stderr_has(CHANGED);
+            output.code(0).stdout_has(&format!("sandbox  {}", case.backend)).stderr_has(CHANGED);
             assert_eq!(output.stderr.matches(CHANGED).count(), 1, "{}", output.stderr);
             assert_eq!(case.modes(), before, "{}: {attack}", case.name());
             case.assert_next_run_is_sandboxed();
@@ -200,7 +200,7 @@ fn weaker_sandbox_without_request_is_error() {
     let runs = || fs::read_to_string(project.path().join("ran")).unwrap_or_default().len();
     go(with, &["--dry-run"]).code(0);
     assert!(!project.home().join(".ralph/projects").exists(), "a dry run writes nothing");
-    go(with, &[]).code(0).stdout_has("Sandbox: bwrap");
+    go(with, &[]).code(0).stdout_has("sandbox  bwrap");
     assert_eq!(recorded_backend(project), "bwrap");
     let ran = runs();
     for args in [&[][..], &["--sandbox"], &["--dry-run"]] {
@@ -219,14 +219,14 @@ fn weaker_sandbox_without_request_is_error() {
     project.settings(&json!({"sandbox": {"backend": "auto"}}));
     assert_eq!(recorded_backend(project), "bwrap");
     assert_eq!(runs(), ran + "ran\n".len());
-    go(&without, &["--sandbox=landlock"]).code(0).stdout_has("Sandbox: landlock");
+    go(&without, &["--sandbox=landlock"]).code(0).stdout_has("sandbox  landlock");
     assert_eq!(recorded_backend(project), "landlock");
-    go(&without, &[]).code(0).stdout_has("Sandbox: landlock");
-    go(with, &[]).code(0).stdout_has("Sandbox: bwrap");
+    go(&without, &[]).code(0).stdout_has("sandbox  landlock");
+    go(with, &[]).code(0).stdout_has("sandbox  bwrap");
     assert_eq!(recorded_backend(project), "bwrap");
     go(&without, &["--no-sandbox"]).code(0);
     assert_eq!(recorded_backend(project), Value::Null);
-    go(&without, &[]).code(0).stdout_has("Sandbox: landlock");
+    go(&without, &[]).code(0).stdout_has("sandbox  landlock");
 }
 
 #[test]
@@ -237,7 +237,7 @@ fn resume_in_weaker_sandbox_is_error() {
     let without = limited_path(&case.project, false);
     let resumed = case.ralph(["resume", "-n", "2"]).env("PATH", without).run();
     resumed.code(2).stderr_has("ran in the sandbox bwrap before").stdout_lacks("work");
-    case.ralph(["resume", "-n", "2"]).run().code(1).stdout_has("Sandbox: bwrap");
+    case.ralph(["resume", "-n", "2"]).run().code(1).stdout_has("sandbox  bwrap");
 }
 
 #[test]
@@ -283,7 +283,7 @@ fn nested_project_settings_survive_agent_of_outer_project() {
             let run = case.ralph(["run", "-C", "packages/app", "-p", "x", "-n", "1"]);
             run.args(["--", "sh", "agent.sh"]).run()
         };
-        nested().code(0).stdout_has(&format!("Sandbox: {}", case.backend));
+        nested().code(0).stdout_has(&format!("sandbox  {}", case.backend));
         for attack in [
             "echo '{}' > packages/app/.ralph/settings.json",
             "mv packages/app packages/old; /bin/cp -r packages/old packages/app; \
@@ -295,7 +295,7 @@ fn nested_project_settings_survive_agent_of_outer_project() {
             let now = fs::read_to_string(path.join("settings.json")).unwrap();
             assert_eq!(now, settings, "{}: {attack}", case.name());
             assert!(!path.join("settings.local.json").exists(), "{}: {attack}", case.name());
-            nested().code(0).stdout_has(&format!("Sandbox: {}", case.backend));
+            nested().code(0).stdout_has(&format!("sandbox  {}", case.backend));
         }
     }
 }
@@ -319,7 +319,7 @@ fn settings_weakening_sandbox_are_error_until_user_asks() {
         let run = case.ralph(["run", "-p", "Work.", "-n", "1"]).args(args);
         run.args(["--", "sh", "agent.sh"])
     };
-    go(&["--settings", file.to_str().unwrap()]).run().code(0).stdout_has("Sandbox: landlock");
+    go(&["--settings", file.to_str().unwrap()]).run().code(0).stdout_has("sandbox  landlock");
     go(&[]).run().code(2).stderr_has("asks for no sandbox");
     go(&[]).env("RALPH_SANDBOX__BACKEND", "none").run().code(0);
     assert_eq!(recorded_backend(project), Value::Null);

@@ -303,7 +303,7 @@ fn failed_start_cleans_up_after_killed_run() {
         assert_ne!(project.processes(), [], "{case}");
         project.write(path, text);
         let output = work(&project, &["--accept-list"], &[json!([])]).run();
-        output.stderr_has("had left running: ");
+        output.stderr_has("left behind (");
         assert!(!project.has(".ralph-active"), "{case}");
         assert_eq!(project.processes(), [], "{case}");
     }

@@ -55,16 +55,16 @@ pub(super) fn outcome_label(outcome: Outcome) -> &'static str {
 /// Completes "Goes on after …".
 pub(super) fn continued_after_text(outcome: Option<Outcome>) -> &'static str {
     match outcome {
-        None => "it was cut off",
-        Some(Outcome::Complete | Outcome::CompleteScmFailed) => "it was complete",
-        Some(Outcome::LimitReached) => "it had reached its limit",
-        Some(Outcome::Interrupted) => "it was interrupted",
-        Some(Outcome::Budget) => "its budget was used up",
-        Some(Outcome::Stalled) => "nothing had changed any more",
-        Some(Outcome::AgentFailed) => "its agent had kept failing",
-        Some(Outcome::CredentialsRefused) => "its agent's credentials were refused",
-        Some(Outcome::PromptMissing) => "its prompt was missing",
-        Some(Outcome::InternalError) => "ralph could not go on",
+        None => "a crash",
+        Some(Outcome::Complete | Outcome::CompleteScmFailed) => "completion",
+        Some(Outcome::LimitReached) => "the iteration limit",
+        Some(Outcome::Interrupted) => "an interruption",
+        Some(Outcome::Budget) => "a used-up budget",
+        Some(Outcome::Stalled) => "a stall",
+        Some(Outcome::AgentFailed) => "repeated agent failures",
+        Some(Outcome::CredentialsRefused) => "refused credentials",
+        Some(Outcome::PromptMissing) => "a missing prompt",
+        Some(Outcome::InternalError) => "an internal error",
     }
 }
 

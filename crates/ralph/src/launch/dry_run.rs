@@ -97,7 +97,10 @@ pub(super) fn dry_run(
     for guardrail in &spec.guardrails {
         let action = guardrail.fail_action.as_str();
         let command = guardrail.shown_command();
-        rows.push(("Guardrail", format!("{command} (if it fails: {action})")));
+        rows.push(("Checks", format!("{command} (if it fails: {action})")));
+    }
+    if spec.guardrails.is_empty() {
+        rows.push(("Checks", "none".to_owned()));
     }
     if let Some(scm) = &spec.scm {
         let tasks: Vec<String> =

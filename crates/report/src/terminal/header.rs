@@ -8,10 +8,12 @@ use ralph_events::text;
 
 impl TerminalReporter {
     pub(super) fn run_started(&mut self, at: Stamp, event: &Event<'_>) {
-        let Event::RunStarted { run, version, agent, setup, .. } = event else { return };
+        let Event::RunStarted { run, version, agent, setup, plain_text, .. } = event else {
+            return;
+        };
         if self.style.quiet {
             let risk = setup.as_ref().and_then(|setup| isolation_risk(agent, &setup.isolation));
-            if let Some(risk) = risk {
+            if let Some(risk) = risk.filter(|_| !plain_text) {
                 self.warn(at, &format!("no sandbox: {risk}"));
             }
             return;
