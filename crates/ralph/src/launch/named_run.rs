@@ -5,8 +5,8 @@ use std::fs::File;
 use super::LaunchPlan;
 use super::reporters::reporter;
 use crate::cli::args::OutputMode;
-use crate::workers::control::{RunControl, SharedState};
-use crate::workers::files::StateFiles;
+use crate::workers::control::RunControl;
+use crate::workers::files::{RunRecord, StateFiles};
 use crate::workers::registry::{WorkerLock, Workers};
 use crate::workers::store::{Worker, read_state};
 use jiff::tz::TimeZone;
@@ -129,10 +129,10 @@ impl NamedRun {
         style: Style,
     ) -> std::io::Result<Vec<Box<dyn Reporter>>> {
         let run = session.world.run_dir().clone();
-        let shared_state = SharedState::default();
         let NamedRun { worker, state, claim } = self;
+        let record = RunRecord::shared(worker, run.clone());
         let (control, wake_pipe) =
-            RunControl::open(worker.clone(), claim, &run, shared_state.clone(), !state.foreground)?;
+            RunControl::open(record.clone(), claim, &run, !state.foreground)?;
         session.world.set_control(Box::new(control), wake_pipe)?;
         if state.interactive {
             // Without standard input there are no keys.
@@ -147,7 +147,7 @@ impl NamedRun {
             ),
             _ => reporter(form, style, Backpressure::DropWhenSlow),
         };
-        let files = StateFiles::new(worker, run, tracker, shared_state);
+        let files = StateFiles::new(record, tracker);
         Ok(vec![window, Box::new(files)])
     }
 }
