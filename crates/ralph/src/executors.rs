@@ -47,8 +47,8 @@ pub trait Executor {
     }
 
     /// The journal, which grows as long as the run lives.
-    fn events(&self, run: &Worker) -> Option<PathBuf> {
-        run.run().map(|(_, dir)| dir.journal())
+    fn events(&self, run: &Worker) -> Result<PathBuf, Error> {
+        run.run_with_journal().map(|(_, dir)| dir.journal())
     }
 
     /// Waits for the end of a run, and returns its exit code and last line. Interrupts end only the

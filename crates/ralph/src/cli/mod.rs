@@ -12,7 +12,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use ralph_events::control_chars::strip_control_chars;
-use ralph_events::error::Error;
+use ralph_events::error::{self, Error};
 use ralph_events::exit_code;
 use ralph_git::link_guard;
 use ralph_report::style::Capabilities;
@@ -219,7 +219,12 @@ pub fn main(mut args: Vec<OsString>) -> u8 {
     };
     let result = home::refuse_relative(|name| std::env::var_os(name)).and_then(|()| dispatch(cli));
     link_guard::take_warnings().iter().for_each(|message| warn(message));
-    exit_code(result)
+    exit_code(result.map_err(|error| match error.kind {
+        error::ErrorKind::Usage if fails_with_1 => {
+            Error { kind: error::ErrorKind::Failed, ..error }
+        }
+        _ => error,
+    }))
 }
 
 /// Commands that exit with 1, not 2, on a bad command line.

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use clap::Args;
 
-use crate::workers::registry::{Workers, ambiguous_run, find_run_anywhere};
+use crate::workers::registry::{Workers, ambiguous_run};
 use ralph_driver::resume;
 use ralph_events::error::Error;
 use ralph_events::event::Event;
@@ -122,21 +122,16 @@ pub(super) fn locate_run(
     let workers = Workers::open_user_dir();
     let named = |name| workers.as_ref().ok()?.find_by_name(name);
     if let Some(worker) = wanted.and_then(named) {
-        return worker.run().ok_or_else(|| {
-            Error::failed(format!("worker '{}' has not done anything yet", worker.name))
-        });
+        return worker.run_with_journal();
     }
     let found = own().and_then(|project| {
         let dir = find_run(list_runs(&project)?, wanted)?;
         Ok((project, dir))
     });
     found.or_else(|err| {
-        let Some(wanted) = wanted else { return Err(err) };
-        let living = workers.as_ref().ok().and_then(|it| it.find_by_run(wanted).ok()?);
-        match living.and_then(|worker| worker.run()) {
-            Some(run) => Ok(run),
-            None => find_run_anywhere(wanted)?.filter(|(_, run)| run.has_started()).ok_or(err),
-        }
+        let (Some(wanted), Ok(workers)) = (wanted, workers) else { return Err(err) };
+        let run = workers.search(wanted)?.map(|worker| worker.run_with_journal()).transpose()?;
+        run.filter(|(_, run)| run.has_started()).ok_or(err)
     })
 }
 

@@ -90,7 +90,7 @@ impl Executor for TmuxExecutor {
 pub fn find_window(tmux: &Tmux, run: &Worker) -> Result<TmuxWindow, Error> {
     let name = &run.name;
     tmux.find(name).ok_or_else(|| {
-        Error::failed(format!("worker '{name}' has no window: its loop is not running"))
+        Error::failed(format!("{} has no window: its loop is not running", run.label()))
             .hint(format!("ralph status {name}, or ralph logs {name}"))
     })
 }

@@ -120,9 +120,16 @@ impl LaunchSpec {
         files.into_iter().map(|file| (file.clone(), display_name(&file))).collect()
     }
 
-    /// For a project that was moved.
-    pub(crate) fn move_to(&mut self, root: &Path) {
+    /// Goes on at the new path of a project that was moved, with a warning.
+    pub(crate) fn follow_move(&mut self, run: &str, root: &Path) {
+        if self.directory == root || self.directory.canonicalize().is_ok_and(|from| from == root) {
+            return;
+        }
         let from = std::mem::replace(&mut self.directory, root.to_owned());
+        let (before, now) = (from.display(), root.display());
+        self.settings.warnings.push(format!(
+            "this project is not where run {run} began ({before}): it goes on here, in {now}"
+        ));
         let files = self.settings_files.iter_mut().chain(&mut self.settings.files);
         files.for_each(|file| rebase(file, &from, root));
         if let PromptSource::File(path) | PromptSource::FileOrDefault { path, .. } =

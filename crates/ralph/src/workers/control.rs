@@ -23,7 +23,7 @@ impl Worker {
     }
 
     pub fn send_request(&self, request: &Request) -> io::Result<()> {
-        let old_pipe = self.path.join("wake");
+        let old_pipe = self.old_pipe();
         if *request == Request::Stop && is_pipe(&old_pipe) {
             // Loops of version 0.1 take it from a file.
             save_without_sync(&self.path.join("request.json"), br#"{"request":"kill"}"#)?;
@@ -170,7 +170,7 @@ mod tests {
     impl Scene {
         fn new() -> Scene {
             let dir = tempfile::tempdir().unwrap();
-            let worker = Worker { name: "agent".into(), path: dir.path().join("agent") };
+            let worker = Worker::at("agent", dir.path().join("agent"));
             worker.create().unwrap();
             let run = RunDir { id: "run".into(), path: dir.path().join("run") };
             run.create().unwrap();
