@@ -56,9 +56,21 @@ pub struct CompletionArgs {
     pub done_pattern: Option<String>,
 }
 
+impl PromptArgs {
+    pub(crate) fn is_given(&self) -> bool {
+        self.prompt.is_some() || self.prompt_file.is_some()
+    }
+}
+
 /// What every loop takes.
 #[derive(Debug, Default, Args)]
 pub struct LoopArgs {
+    #[command(flatten)]
+    pub prompt: PromptArgs,
+
+    #[command(flatten)]
+    pub completion: CompletionArgs,
+
     /// What to call the run, for commands such as `ralph status`; without this, a worker is worker-1 and so on, and
     /// other runs have the name of their directory.
     #[arg(long, value_name = "NAME")]

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use ralph_events::control_chars::strip_control_chars;
 use ralph_events::error::{self, Error};
@@ -57,83 +57,64 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum CliCommand {
     /// Run the agent until it answers with the completion response and all guardrails pass.
-    #[command(after_help = commands::run::EXAMPLES)]
-    Run(Box<commands::run::RunArgs>),
+    Run(Box<LoopArgs>),
 
     /// Have the agent compare specifications and code, and write the plan.
-    #[command(after_help = commands::mode::PLAN_EXAMPLES)]
     Plan(Box<commands::mode::ModeArgs>),
 
     /// Have the agent work the plan off, one task in each iteration.
-    #[command(after_help = commands::mode::BUILD_EXAMPLES)]
     Build(Box<commands::mode::ModeArgs>),
 
     /// Run a prompt of your own in the same way as plan and build.
-    #[command(after_help = commands::prompt::EXAMPLES)]
     Prompt(Box<commands::prompt::AdHocArgs>),
 
     /// Work off a task list, one story an iteration, until every story passes.
-    #[command(after_help = commands::work::EXAMPLES)]
     Work(Box<commands::work::WorkArgs>),
 
     /// Write the documents of a task list: requirements, stories, progress, prompt.
-    #[command(after_help = commands::new::EXAMPLES)]
     New(commands::new::NewArgs),
 
     /// Show the stories of the task list, what is next, and change them.
-    #[command(after_help = commands::tasks::EXAMPLES)]
     Tasks(commands::tasks::TasksArgs),
 
     /// Set the documents of finished work aside, begin anew, and commit that.
-    #[command(after_help = commands::archive::EXAMPLES)]
     Archive(commands::archive::ArchiveArgs),
 
     /// Start a worker: a loop in the background, in a tmux window, known by name.
-    #[command(after_help = commands::worker::SPAWN_EXAMPLES, mut_arg("background", |arg| arg.hide(true)))]
+    #[command(mut_arg("background", |arg| arg.hide(true)))]
     Spawn(Box<commands::worker::SpawnArgs>),
 
     /// List the runs on this machine: workers, and runs in terminals.
-    #[command(after_help = commands::worker::LS_EXAMPLES)]
     Ls(commands::worker::LsArgs),
 
     /// Show how far runs are.
-    #[command(after_help = commands::worker::STATUS_EXAMPLES)]
     Status(commands::worker::StatusArgs),
 
     /// Pause runs after the current iteration.
-    #[command(after_help = commands::worker::PAUSE_EXAMPLES)]
     Pause(commands::worker::WorkerSelection),
 
     /// Continue a run that was paused, stopped or cut off.
-    #[command(after_help = commands::resume::EXAMPLES)]
     Resume(commands::resume::ResumeArgs),
 
     /// End runs and their agents now.
-    #[command(after_help = commands::worker::KILL_EXAMPLES)]
     Kill(commands::worker::WorkerSelection),
 
     /// Show the output of a run.
-    #[command(after_help = commands::worker::LOGS_EXAMPLES)]
     Logs(commands::worker::LogsArgs),
 
     /// Show the window of a worker in this terminal.
-    #[command(after_help = commands::worker::ATTACH_EXAMPLES)]
     Attach(commands::worker::SelectionArgs),
 
     /// Wait for the end of runs, and exit with their code.
-    #[command(after_help = commands::worker::WAIT_EXAMPLES)]
     Wait(commands::worker::WorkerSelection),
 
     /// Type a line into the window of a worker.
-    #[command(after_help = commands::worker::SEND_EXAMPLES)]
     Send(commands::worker::SendArgs),
 
     /// Remove runs that have ended from the list.
-    #[command(after_help = commands::worker::RM_EXAMPLES)]
     Rm(commands::worker::RmArgs),
 
     /// Print a prompt to start from.
-    #[command(after_help = commands::worker::TEMPLATE_EXAMPLES)]
     Template(commands::worker::TemplateArgs),
 
     /// The command of a worker's window.
@@ -141,27 +122,21 @@ pub enum CliCommand {
     WorkerLoop(commands::worker::SelectionArgs),
 
     /// Ask a few questions and write `.ralph/settings.json`.
-    #[command(after_help = commands::init::EXAMPLES)]
     Init,
 
     /// Show the effective settings and where each value came from.
-    #[command(after_help = commands::settings::EXAMPLES)]
     Settings(commands::settings::SettingsArgs),
 
     /// List the runs of this project.
-    #[command(after_help = commands::runs::RUNS_EXAMPLES)]
     Runs(commands::runs::RunsArgs),
 
     /// Show a past run again.
-    #[command(after_help = commands::runs::REPLAY_EXAMPLES)]
     Replay(commands::runs::ReplayArgs),
 
     /// Tell what a run came to: outcome, iterations, cost, commits, guardrails, what is left.
-    #[command(after_help = commands::report::EXAMPLES)]
     Report(commands::report::ReportArgs),
 
     /// Watch a loop at work in a scratch repository: no account, no network, twenty seconds.
-    #[command(after_help = commands::demo::EXAMPLES)]
     Demo(commands::demo::DemoArgs),
 
     /// Check what is installed, and say what to do about what is not.
@@ -169,7 +144,6 @@ pub enum CliCommand {
     Doctor,
 
     /// List the agents that ralph knows: which are installed, and which versions it was tested with.
-    #[command(after_help = commands::agents::EXAMPLES)]
     Agents(commands::agents::AgentsArgs),
 
     /// Try out, look into and tidy up the sandboxes that agents are locked in.
@@ -177,24 +151,36 @@ pub enum CliCommand {
     Sandbox(commands::sandbox::SandboxCommand),
 
     /// Answer one of Claude Code's hooks, whose question is on standard input.
-    #[command(after_help = commands::hook::EXAMPLES)]
     Hook(commands::hook::HookArgs),
 
     /// Write the plugin for Claude Code: hooks, a skill for planning, scripts.
-    #[command(after_help = commands::plugin::EXAMPLES)]
     Plugin(commands::plugin::PluginArgs),
 
     /// Print a script that completes ralph's commands in your shell.
-    #[command(after_help = commands::completions::EXAMPLES)]
     Completions(commands::completions::CompletionsArgs),
 
     /// Write the man pages.
-    #[command(after_help = commands::man::EXAMPLES)]
     Man(commands::man::ManArgs),
 }
 
+/// Sections with the path of a command in their first line.
+const EXAMPLES: &str = include_str!("examples.txt");
+
 pub fn definition() -> clap::Command {
-    Cli::command()
+    with_examples(Cli::command(), "ralph")
+}
+
+fn with_examples(command: clap::Command, path: &str) -> clap::Command {
+    command.mut_subcommands(|command| {
+        let path = format!("{path} {}", command.get_name());
+        let command = with_examples(command, &path);
+        let mut sections = EXAMPLES.split("\n## ");
+        let examples = sections.find_map(|it| it.strip_prefix(&path)?.strip_prefix('\n'));
+        match examples {
+            Some(text) => command.after_help(text.trim_end()),
+            None => command,
+        }
+    })
 }
 
 pub fn main(mut args: Vec<OsString>) -> u8 {
@@ -208,7 +194,8 @@ pub fn main(mut args: Vec<OsString>) -> u8 {
         return exit_code(print(concat!("ralph ", env!("CARGO_PKG_VERSION"), "\n")));
     }
     let fails_with_1 = is_worker_command(&args);
-    let cli = match Cli::try_parse_from(args) {
+    let parsed = definition().try_get_matches_from(args);
+    let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(err) => {
             return match print_parse_error(&err) {
@@ -271,7 +258,7 @@ fn dispatch(mut cli: Cli) -> Result<u8, Error> {
         commands::mode::plan_or_build(&for_loop(&args.common)?, command, args)
     };
     match cli.command {
-        CliCommand::Run(args) => commands::run::run(&for_loop(&args.common)?, &args, Vec::new()),
+        CliCommand::Run(args) => commands::run::run(&for_loop(&args)?, &args, Vec::new()),
         CliCommand::Plan(args) => plan_or_build(LoopCommand::Plan, *args),
         CliCommand::Build(args) => plan_or_build(LoopCommand::Build, *args),
         CliCommand::Prompt(args) => commands::prompt::prompt(&for_loop(&args.mode.common)?, *args),

@@ -16,13 +16,6 @@ use ralph_process as process;
 use ralph_process::trust::{self, OutsideCommand};
 use ralph_store::project::Project;
 
-pub const EXAMPLES: &str = "\
-Examples:
-  ralph agents
-
-  Those that are installed in a version that was not tested:
-    ralph agents --json | jq -r 'select(.program and (.is_recorded | not)) | .agent'";
-
 #[derive(Debug, Args)]
 pub struct AgentsArgs {
     /// Print one JSON object a line.

@@ -22,11 +22,6 @@ use super::new::{
 use crate::recover::recover_project;
 use crate::task_memory;
 
-pub const EXAMPLES: &str = "\
-Examples:
-  ralph archive
-  ralph archive --label \"Password reset\"";
-
 #[derive(Debug, Args)]
 pub struct ArchiveArgs {
     /// What to call the archive, instead of by its branch.

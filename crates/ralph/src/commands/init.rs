@@ -26,8 +26,6 @@ use self::questions::{ask_sandbox, offer_starter_prompts};
 use self::terminal::TerminalPrompter;
 use crate::recover;
 
-pub const EXAMPLES: &str = "Examples:\n  ralph init\n  ralph init -C ../other-project";
-
 const SCHEMA_FILE: &str = "settings.schema.json";
 
 /// Returns the sandbox that this agent would get in the project.

@@ -14,11 +14,6 @@ use ralph_tasks::documents::{Documents, NewDocuments, PRD, PROGRESS, PROMPT, TAS
 use crate::recover::recover_project;
 use crate::task_memory;
 
-pub const EXAMPLES: &str = "\
-Examples:
-  ralph new \"Password reset\"
-  ralph new --ralph-dir loops/billing Billing";
-
 #[derive(Debug, Args)]
 pub struct NewArgs {
     /// What the work is called; the name of the directory if it is not said.

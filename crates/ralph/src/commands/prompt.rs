@@ -11,18 +11,6 @@ use super::mode::{self, ModeArgs};
 use crate::launch::{LoopCommand, prompt};
 use crate::recover::recover;
 
-pub const EXAMPLES: &str = "\
-Examples:
-  ralph prompt prompts/refactor-analysis.md
-  ralph prompt prompts/refactor-analysis.md 5 -- codex
-
-The prompt must tell the agent to answer <promise>COMPLETE</promise> when it is done.
-
-Exit codes:
-  0 complete, or the limit reached   1 the prompt does not have the signal
-  2 bad usage, settings or input   3 budget used up   4 the agent kept failing
-  5 complete, but an SCM task failed   130 interrupted";
-
 #[derive(Debug, Args)]
 pub struct AdHocArgs {
     /// The file with what to ask the agent. It is read again for each iteration.
@@ -42,7 +30,7 @@ pub fn prompt(project: &Project, args: AdHocArgs) -> Result<u8, Error> {
     let recovery = recover(project, &args.common)?;
     let source = match &file {
         Some(path) => prompt::prompt_file(path)?,
-        None => prompt::prompt_source(&args.prompt)?,
+        None => prompt::prompt_source(&args.common.prompt)?,
     };
     mode::run(project, LoopCommand::Prompt, args, source, recovery)
 }

@@ -14,17 +14,6 @@ use ralph_store::project::Project;
 
 use super::runs::{locate_run, read_journal};
 
-pub const EXAMPLES: &str = "\
-Examples:
-  The last run, in the terminal:
-    ralph report
-
-  A worker, wherever it works:
-    ralph report agent
-
-  A page to look at or to send:
-    ralph report --format html > report.html";
-
 #[derive(Debug, Args)]
 pub struct ReportArgs {
     /// The run, wherever it works: name, run id, the beginning of it, or its last four characters; the last run

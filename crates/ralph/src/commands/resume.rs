@@ -26,33 +26,6 @@ use super::{mode, run, work};
 use crate::cli::args::{BudgetArgs, OutputMode, ProjectArgs};
 use crate::cli::print;
 
-pub const EXAMPLES: &str = "\
-Examples:
-  Go on with the last run of this project that did not complete:
-    ralph resume
-
-  Give a run that reached its limit ten more iterations than its first ten:
-    ralph resume 20261115-2027 -n 20
-
-  Give a run that used its budget up more of it:
-    ralph resume --max-cost 25
-
-  Have a paused worker go on, or one whose process is gone:
-    ralph resume agent
-
-  Give one that reached its limit more iterations:
-    ralph resume agent -n 40
-
-  The same for all of them, after a reboot for example:
-    ralph resume --all
-
-A run goes on with its settings, its count of iterations, what it has cost and what its agent was to be
-told next. The iteration that was cut off is begun again, unless its agent had answered: then its work is
-checked, and no agent is paid for it twice. A worker whose process is gone (a crash, a
-reboot, the end of tmux), that was killed, that gave up or that reached its limit is started again at the
-next iteration; -n, or `max_iterations` in its state.json, gives it another limit, and --max-cost,
---max-tokens and --max-time another budget.";
-
 #[derive(Debug, Default, Args)]
 pub struct ResumeArgs {
     /// The run: its name, its id, the beginning of that, or its last four characters; the last run of this

@@ -20,22 +20,12 @@ use ralph_store::runs::{self, RunDir};
 
 use crate::cli::args::OutputMode;
 
-pub const RUNS_EXAMPLES: &str = "Examples:\n  ralph runs\n  ralph runs --json | jq .cost_usd";
-
 #[derive(Debug, Args)]
 pub struct RunsArgs {
     /// Print one JSON object a line.
     #[arg(long)]
     pub json: bool,
 }
-
-pub const REPLAY_EXAMPLES: &str = "\
-Examples:
-  The last run:
-    ralph replay
-
-  Another one, by as much of its name as tells it apart:
-    ralph replay 20261115-2027 --output json";
 
 #[derive(Debug, Args)]
 pub struct ReplayArgs {

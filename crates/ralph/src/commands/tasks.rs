@@ -18,16 +18,6 @@ use ralph_tasks::{Story, TaskList, TaskProblem, edit};
 use super::new::DocumentsArgs;
 use crate::task_memory;
 
-pub const EXAMPLES: &str = "\
-Examples:
-  ralph tasks
-  ralph tasks next
-  ralph tasks add \"Reset by mail\" --criterion \"A mail with a link is sent\" --depends-on US-001
-  ralph tasks set US-001 --passes --notes \"Done in src/reset.rs\"
-
-  The titles of what is still open:
-    ralph tasks --format json | jq -r 'select(.passes | not) | .title'";
-
 #[derive(Debug, Args)]
 pub struct TasksArgs {
     #[command(subcommand)]
@@ -53,34 +43,21 @@ pub enum TasksFormat {
 #[derive(Debug, Subcommand)]
 pub enum TasksCommand {
     /// List the stories (the default).
-    #[command(after_help = "Examples:\n  ralph tasks list\n  ralph tasks list --format json")]
     List,
 
     /// Show the story to work on: the smallest priority of those that wait for nothing.
-    #[command(
-        after_help = "Examples:\n  ralph tasks next\n  ralph tasks next --format json | jq -r .id"
-    )]
     Next,
 
     /// Show a story.
-    #[command(after_help = "Examples:\n  ralph tasks show US-001")]
     Show {
         /// Its id.
         id: String,
     },
 
     /// Add a story at the end of the list.
-    #[command(
-        after_help = "Examples:\n  ralph tasks add \"Reset by mail\" --criterion \"A mail with a link is sent\"\n  \
-                      ralph tasks add \"Expiry\" --criterion \"A link works for a day\" --depends-on US-001"
-    )]
     Add(Box<AddArgs>),
 
     /// Change a story.
-    #[command(
-        after_help = "Examples:\n  ralph tasks set US-001 --passes --notes \"Done in src/reset.rs\"\n  \
-                      ralph tasks set US-002 --passes=false --add-note \"It fails for long names\""
-    )]
     Set(Box<SetArgs>),
 }
 

@@ -4,7 +4,6 @@ use clap::Args;
 
 use crate::config::{LoadedSettings, Settings};
 use ralph_driver::run_spec::{GuardrailSpec, PromptSource, RunSpec, TasksSpec, Variables};
-use ralph_engine::completion::CompletionRule;
 use ralph_events::error::Error;
 use ralph_events::event::FailAction;
 use ralph_store::project::Project;
@@ -15,25 +14,12 @@ use ralph_tasks::ledger_store::{self, LedgerPaths};
 
 use super::new::DocumentsArgs;
 use super::tasks;
-use crate::cli::args::{CompletionArgs, LoopArgs, PromptArgs};
+use crate::cli::args::{LoopArgs, PromptArgs};
 use crate::launch::{
     self, LaunchAction, LaunchPlan, LaunchSpec, LoopCommand, TaskListSpec, prompt, rules,
 };
 use crate::recover::recover;
 use crate::task_memory::{self, TaskMemory, load_memory, load_run_memory};
-
-pub const EXAMPLES: &str = "\
-Examples:
-  Work off the stories in ralph/tasks.json with claude, one an iteration:
-    ralph work -n 20
-
-  With another agent, and a list that is somewhere else:
-    ralph work --ralph-dir loops/billing -- codex
-
-It is done when every story passes and so does every command in verifyCommands, whether or not the agent
-says so. A list that is done already is verified first.";
-
-const COMPLETION_PROMISE: &str = "COMPLETE";
 
 #[derive(Debug, Default, Args)]
 pub struct WorkArgs {
@@ -43,12 +29,6 @@ pub struct WorkArgs {
     /// Take the list as it is now, whatever the last run remembers of it.
     #[arg(long)]
     pub accept_list: bool,
-
-    #[command(flatten)]
-    pub prompt: PromptArgs,
-
-    #[command(flatten)]
-    pub completion: CompletionArgs,
 
     #[command(flatten)]
     pub common: LoopArgs,
@@ -67,12 +47,9 @@ pub(crate) fn launch_spec(
     loaded: LoadedSettings,
 ) -> Result<LaunchSpec, Error> {
     let documents = args.place.documents(project);
-    let prompt = prompt_source(&documents, &args.prompt)?;
-    let default = || Ok(CompletionRule::Promise(COMPLETION_PROMISE.to_owned()));
-    let completion = rules::completion_rule(&args.completion, default)?;
+    let prompt = prompt_source(&documents, &args.common.prompt)?;
     let command = LoopCommand::Work;
-    let mut spec =
-        LaunchSpec::new(command, project, &args.common, None, loaded, prompt, completion);
+    let mut spec = LaunchSpec::new(command, project, &args.common, None, loaded, prompt)?;
     let directory = documents.dir().to_owned();
     spec.task_list = Some(TaskListSpec { directory, accepted: args.accept_list });
     Ok(spec)
@@ -226,7 +203,7 @@ fn work_guardrails(settings: &Settings, ledger: &Ledger) -> Vec<GuardrailSpec> {
 }
 
 fn prompt_source(documents: &Documents, args: &PromptArgs) -> Result<PromptSource, Error> {
-    if args.prompt.is_some() || args.prompt_file.is_some() {
+    if args.is_given() {
         return prompt::prompt_source(args);
     }
     let path = documents.path(PROMPT);

@@ -15,6 +15,7 @@ use ralph_events::error::Error;
 use ralph_store::project::Project;
 use ralph_store::saved_path::{self, rebase};
 
+use super::rules::completion_rule;
 use super::settings::settings_files;
 use super::{Defaults, LoopCommand};
 
@@ -79,13 +80,13 @@ impl LaunchSpec {
         config: Option<&Path>,
         settings: LoadedSettings,
         prompt: PromptSource,
-        completion: CompletionRule,
-    ) -> LaunchSpec {
+    ) -> Result<LaunchSpec, Error> {
+        let completion = completion_rule(command, &args.completion, &settings.settings)?;
         let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
         let files = settings.files.iter().cloned().map(absolute).collect();
         let mut origins = settings.origins;
         origins.retain(|_, origin| *origin != SettingOrigin::Default);
-        LaunchSpec {
+        Ok(LaunchSpec {
             command,
             directory: project.root().to_owned(),
             settings: LoadedSettings { files, origins, ..settings },
@@ -101,7 +102,7 @@ impl LaunchSpec {
             worktree: None,
             name: args.run_name().map(str::to_owned),
             view: View { output: args.output, verbose: args.verbose, quiet: args.quiet },
-        }
+        })
     }
 
     pub(crate) fn to_json(&self) -> Result<Vec<u8>, Error> {

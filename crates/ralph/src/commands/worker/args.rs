@@ -2,67 +2,8 @@
 
 use clap::{Args, ValueEnum};
 
-use crate::cli::args::{CompletionArgs, LoopArgs, PromptArgs};
+use crate::cli::args::LoopArgs;
 use crate::workers::selection::WorkerSelection;
-
-pub const SPAWN_EXAMPLES: &str = "\
-Examples:
-  A loop in the background, in the window `agent` of the tmux session `ralph`:
-    ralph spawn --name agent -f PROMPT.md -n 100 --done-pattern \"All tasks complete\" -- claude
-
-  Wait for it, and exit with its code:
-    ralph spawn --name agent -f PROMPT.md -n 10 --wait -- claude && echo done
-
-  With the agent's own screen, to watch and to type into:
-    ralph spawn --name agent -f PROMPT.md -n 10 --interactive -- claude
-
-  Several at once in one repository, each in a git worktree and on a branch of its own:
-    ralph spawn --name docs --worktree -f DOCS.md -n 20 -- claude
-    ralph spawn --name tests --worktree -f TESTS.md -n 20 -- claude
-
-Then: ralph status agent, ralph attach agent, ralph pause agent, ralph logs -f agent.";
-pub const LS_EXAMPLES: &str = "\
-Examples:
-  ralph ls
-  ralph ls --watch
-  ralph ls --format json | jq '.[] | select(.status == \"failed\") | .name'";
-pub const STATUS_EXAMPLES: &str = "\
-Examples:
-  ralph status agent
-  ralph status --watch
-  ralph status agent --format json | jq .left_seconds";
-pub const PAUSE_EXAMPLES: &str = "\
-Examples:
-  ralph pause agent
-  ralph pause --all
-
-What the agent is doing it may finish. A wait before another try ends at once.";
-pub const KILL_EXAMPLES: &str = "\
-Examples:
-  ralph kill agent
-  ralph kill docs tests
-  ralph kill --all
-
-The agent is ended with everything that it started.";
-pub const RM_EXAMPLES: &str = "\
-Examples:
-  ralph rm agent
-  ralph rm --all
-  ralph rm --worktree agent
-
-A worktree with uncommitted work is kept, and so is a branch with commits that are nowhere else.";
-pub const LOGS_EXAMPLES: &str = "Examples:\n  ralph logs agent\n  ralph logs -f agent";
-pub const ATTACH_EXAMPLES: &str = "\
-Examples:
-  ralph attach agent
-
-Leave it with Ctrl-B D (or your tmux prefix and D).";
-pub const WAIT_EXAMPLES: &str = "Examples:\n  ralph wait agent && notify-send \"done\" || notify-send \"failed\"\n  ralph wait docs tests\n  ralph wait --all";
-pub const SEND_EXAMPLES: &str = "Examples:\n  ralph send agent \"yes, go on\"";
-pub const TEMPLATE_EXAMPLES: &str = "\
-Examples:
-  ralph template > BUILD_PROMPT.md
-  ralph template --write";
 
 #[derive(Debug, Default, Args)]
 pub struct SpawnArgs {
@@ -89,12 +30,6 @@ pub struct SpawnArgs {
 
     #[arg(long, hide = true)]
     pub tmux: bool,
-
-    #[command(flatten)]
-    pub prompt: PromptArgs,
-
-    #[command(flatten)]
-    pub completion: CompletionArgs,
 
     #[command(flatten)]
     pub common: LoopArgs,

@@ -6,13 +6,12 @@ use std::time::SystemTime;
 use super::{SpawnArgs, warn, worker_files_error};
 use crate::executors::tmux::{SESSION_NAME, TmuxExecutor, check_window_free};
 use crate::executors::{Executor, Start};
-use crate::launch::{self, LaunchAction, LaunchPlan, LaunchSpec, LoopCommand, prompt, rules};
+use crate::launch::{self, LaunchAction, LaunchPlan, LaunchSpec, LoopCommand, prompt};
 use crate::recover::{Recovery, recover};
 use crate::workers::registry::Workers;
 use crate::workers::store::{StoredState, Worker};
 use crate::workers::worktree::Worktree;
 use ralph_driver::run_spec::{PromptSource, RunSpec};
-use ralph_engine::completion::CompletionRule;
 use ralph_events::error::{Error, ErrorKind};
 use ralph_git as git;
 use ralph_process::Interrupts;
@@ -28,10 +27,11 @@ pub fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, Error> {
         Error::failed(format!("{subject} requires {flag}"))
             .hint("ralph spawn --name agent -f PROMPT.md -n 100 -- claude")
     };
-    if args.prompt.prompt_file.is_none() && args.prompt.prompt.is_none() {
+    let prompt = &args.common.prompt;
+    if !prompt.is_given() {
         return Err(required("--prompt-file"));
     }
-    if let Some(path) = &args.prompt.prompt_file
+    if let Some(path) = &prompt.prompt_file
         && (path == Path::new("-") || path.starts_with("/dev") || path.starts_with("/proc"))
     {
         let message = format!("a worker cannot read its prompt from {}", path.display());
@@ -92,10 +92,9 @@ pub(crate) fn launch_spec(project: &Project, args: &SpawnArgs) -> Result<LaunchS
     let (command, common) = (LoopCommand::Spawn, &args.common);
     let loaded = launch::load_settings(project, common, Vec::new(), Vec::new())?;
     // A missing prompt exits with 1 here.
-    let prompt = prompt::prompt_source_or_empty(&args.prompt, true)
+    let prompt = prompt::prompt_source_or_empty(&common.prompt, true)
         .map_err(|err| Error { kind: ErrorKind::Failed, ..err })?;
-    let completion = rules::completion_rule(&args.completion, || Ok(CompletionRule::Never))?;
-    let spec = LaunchSpec::new(command, project, common, None, loaded, prompt, completion);
+    let spec = LaunchSpec::new(command, project, common, None, loaded, prompt)?;
     Ok(LaunchSpec { interactive: args.interactive, ..spec })
 }
 
