@@ -39,7 +39,9 @@ pub trait Executor {
     fn close(&self, run: &Worker);
 
     /// The worktree that holds the run's commits, if it does not work in the project itself.
-    fn collect(&self, run: &Worker) -> Option<Worktree>;
+    fn collect(&self, run: &Worker) -> Option<Worktree> {
+        run.worktree()
+    }
 
     /// Adds a request to the queue of a run, and wakes the run.
     fn request(&self, run: &Worker, request: &Request) -> io::Result<()> {

@@ -19,7 +19,7 @@ use crate::launch::{
     self, LaunchAction, LaunchPlan, LaunchSpec, LoopCommand, TaskListSpec, prompt, rules,
 };
 use crate::recover::recover;
-use crate::task_memory::{self, TaskMemory, load_memory, load_run_memory};
+use crate::task_memory::{ListHistory, TaskMemory};
 
 #[derive(Debug, Default, Args)]
 pub struct WorkArgs {
@@ -101,7 +101,8 @@ impl ListState {
         let list = plan.spec.task_list.as_ref();
         let directory = list.map(|list| list.directory.as_path());
         let documents = Documents::new(project.root(), directory);
-        let paths = task_memory::ledger_paths(project, &documents);
+        let history = ListHistory { project, documents: &documents };
+        let paths = history.ledger_paths();
         let resume = plan.resume.as_ref();
         // A run interrupted before its first iteration starts anew, with its own ledger if it saved
         // one.
@@ -111,14 +112,12 @@ impl ListState {
         let accepted = list.is_some_and(|list| list.accepted) && own_run.is_none();
         let loaded = match own_run {
             // Its ledger already includes what was accepted at the start.
-            Some(resume) => {
-                load_run_memory(project, &documents, &paths, &resume.dir.id, has_guardrails)
-            }
+            Some(resume) => history.load_run(&resume.dir.id, has_guardrails),
             None if accepted => tasks::read_valid(&documents).map(|list| {
                 let memory = TaskMemory::from_list(&list);
                 (list, memory)
             }),
-            None => load_memory(project, &documents, &paths, has_guardrails),
+            None => history.load(has_guardrails),
         };
         let (list, memory) = loaded.map_err(|err| {
             let saved = "what its stories were when the last run saw them is in";

@@ -71,10 +71,6 @@ impl Executor for LocalExecutor {
     }
 
     fn close(&self, _run: &Worker) {}
-
-    fn collect(&self, _run: &Worker) -> Option<Worktree> {
-        None
-    }
 }
 
 fn open_worktree(worktree: &Worktree, name: &str) -> Result<Project, Error> {

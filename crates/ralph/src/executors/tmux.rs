@@ -11,7 +11,6 @@ use super::{Executor, Start};
 use crate::cli::warn;
 use crate::workers::store::{StoredState, Worker, worker_files_error};
 use crate::workers::watch::{WatchResult, WorkerWatcher};
-use crate::workers::worktree::Worktree;
 use ralph_events::error::{Error, ErrorKind};
 use ralph_process::{self as process, Interrupts, trust};
 use ralph_report::worker_lines::{WorkerState, WorkerStatus};
@@ -80,10 +79,6 @@ impl Executor for TmuxExecutor {
         if let Some(window) = tmux.find(&run.name) {
             tmux.close(&window);
         }
-    }
-
-    fn collect(&self, run: &Worker) -> Option<Worktree> {
-        run.worktree()
     }
 }
 
