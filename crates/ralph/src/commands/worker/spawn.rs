@@ -14,6 +14,7 @@ use crate::workers::store::{StoredState, Worker};
 use crate::workers::worktree::Worktree;
 use ralph_driver::run_spec::{PromptSource, RunSpec};
 use ralph_events::error::{Error, ErrorKind};
+use ralph_events::text;
 use ralph_git as git;
 use ralph_process::Interrupts;
 use ralph_store::project::Project;
@@ -197,11 +198,10 @@ fn warn_uncommitted(project: &Project, spec: &RunSpec) {
     };
     let mut files = git::list_uncommitted(project.root()).unwrap_or_default();
     files.retain(|file| Some(file.as_str()) != prompt);
-    if let [first, rest @ ..] = files.as_slice() {
-        let more =
-            if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
+    if !files.is_empty() {
+        let files = text::first_few(&files, 1);
         warn(&format!(
-            "the worktree begins with HEAD, and without what is not committed here: {first}{more}"
+            "the worktree begins with HEAD, and without what is not committed here: {files}"
         ));
     }
 }
