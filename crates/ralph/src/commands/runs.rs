@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use clap::Args;
 
-use crate::workers::registry::{Workers, ambiguous_run};
+use crate::workers::registry::{Workers, only_match};
 use ralph_driver::resume;
 use ralph_events::error::Error;
 use ralph_events::event::Event;
@@ -147,12 +147,8 @@ pub(super) fn no_runs_error() -> Error {
 }
 
 pub(super) fn find_by_prefix(all: Vec<RunDir>, prefix: &str) -> Result<RunDir, Error> {
-    let mut matches = all.into_iter().filter(|run| runs::is_selected(&run.id, prefix));
-    match (matches.next(), matches.next()) {
-        (Some(run), None) => Ok(run),
-        (None, _) => {
-            Err(Error::input(format!("there is no run {prefix:?}")).hint("`ralph runs` lists them"))
-        }
-        (Some(first), Some(second)) => Err(ambiguous_run(prefix, &first, &second)),
-    }
+    let selected = all.into_iter().filter(|run| runs::is_selected(&run.id, prefix)).collect();
+    only_match(selected, prefix, |run: &RunDir| &run.id)?.ok_or_else(|| {
+        Error::input(format!("there is no run {prefix:?}")).hint("`ralph runs` lists them")
+    })
 }

@@ -87,13 +87,7 @@ impl Workers {
         if found.len() > 1 && found.iter().any(Worker::is_alive) {
             found.retain(Worker::is_alive);
         }
-        match found.as_slice() {
-            [first, second, ..] => Err(Error::failed(format!(
-                "{wanted:?} is part of several runs: {}, {}, …",
-                first.name, second.name
-            ))),
-            _ => Ok(found.pop()),
-        }
+        only_match(found, wanted, |worker| &worker.name)
     }
 
     fn entries(&self) -> Result<Vec<DirEntry>, Error> {
@@ -292,15 +286,21 @@ fn find_run_anywhere(wanted: &str) -> Result<Option<(Project, RunDir)>, Error> {
         let selected = runs.into_iter().filter(|run| runs::is_selected(&run.id, wanted));
         found.extend(selected.map(|run| (project.clone(), run)));
     }
-    match found.as_slice() {
-        [(_, first), (_, second), ..] => Err(ambiguous_run(wanted, first, second)),
-        _ => Ok(found.pop()),
-    }
+    only_match(found, wanted, |(_, run)| &run.id)
 }
 
-pub fn ambiguous_run(wanted: &str, first: &RunDir, second: &RunDir) -> Error {
-    let (first, second) = (&first.id, &second.id);
-    Error::input(format!("{wanted:?} is part of several runs: {first}, {second}, …"))
+/// Fails if `wanted` selects several runs.
+pub fn only_match<T>(
+    mut found: Vec<T>,
+    wanted: &str,
+    name: impl Fn(&T) -> &str,
+) -> Result<Option<T>, Error> {
+    if let [first, second, ..] = found.as_slice() {
+        let (first, second) = (name(first), name(second));
+        let message = format!("{wanted:?} is part of several runs: {first}, {second}, …");
+        return Err(Error::input(message));
+    }
+    Ok(found.pop())
 }
 
 /// The directory's name, with characters that a name may have.
