@@ -233,6 +233,24 @@ mod tests {
     }
 
     #[test]
+    fn version_changes_with_every_request() {
+        let (_dir, queue) = queue();
+        queue.create_dir().unwrap();
+        assert_eq!(queue.version(), None, "the next change may have the same time");
+        let set_time = |time: Duration| {
+            let dir = std::fs::File::open(&queue.dir).unwrap();
+            dir.set_modified(UNIX_EPOCH + time).unwrap();
+        };
+        set_time(Duration::new(1_000, 1_000_000));
+        let before = queue.version();
+        assert!(before.is_some() && before == queue.version());
+        queue.send(&Request::Pause).unwrap();
+        assert_ne!(queue.version(), before);
+        set_time(Duration::from_secs(1_000));
+        assert_eq!(queue.version(), None, "a file system that counts seconds");
+    }
+
+    #[test]
     fn unknown_request_does_not_block_later_ones() {
         let (_dir, queue) = queue();
         queue.send(&Request::Pause).unwrap();
