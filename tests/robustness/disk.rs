@@ -196,7 +196,7 @@ fn worker_complete_on_full_home_is_not_rerun() {
     let Some(output) = with_small_home(&project, &script) else { return };
     output.stdout_has("code 0\ncode 0\n").stdout_lacks("gone").stdout_lacks("resumed");
     output.stdout_has("no worker is paused\n").stdout_has("removed w\n");
-    output.stderr_has("worker 'w' is not paused").stderr_has("worker 'w' is not running");
+    output.stderr_has("worker 'w' has ended: complete").stderr_has("worker 'w' is not running");
     assert_eq!(project.agent_starts().len(), 1, "it is complete");
 }
 

@@ -8,6 +8,7 @@ mod crash;
 mod foreground;
 mod interactive;
 mod listing;
+mod past_runs;
 mod spawn;
 mod worktree;
 

@@ -193,7 +193,7 @@ fn invalid_spawn_is_refused_and_leaves_nothing() {
     spawn(&["-f", "./missing.md", "-n", "3"])
         .code(1)
         .stderr_has("ralph: error: prompt file not found: ./missing.md\n");
-    spawn(&["-f", "PROMPT.md", "-n", "3", "--done-pattern", "("]).code(2);
+    spawn(&["-f", "PROMPT.md", "-n", "3", "--done-pattern", "("]).code(1);
     spawn(&["-f", "PROMPT.md", "-n", "0"]).code(1).stderr_has("must be a whole number from 1");
     spawn(&["--bogus"]).code(1).stderr_has("Usage: ralph spawn");
     shop.ralph(["-C", ".", "pause"]).run().code(1).stderr_has("Usage: ralph pause");
@@ -381,8 +381,8 @@ fn worker_with_missing_directory_does_not_start() {
     shop.kill_loop("agent");
     let moved = shop.sibling("moved");
     std::fs::rename(shop.path(), &moved).unwrap();
-    let resumed = shop.ralph(["resume", "agent"]).current_dir(&moved).run();
-    resumed.code(1).stderr_has("cannot enter the directory").stderr_has("spawn the worker again");
+    let resumed = shop.ralph(["resume", "agent"]).current_dir(shop.home()).run();
+    resumed.code(1).stderr_has("cannot enter the directory").stderr_has("from its new path");
     std::fs::rename(&moved, shop.path()).unwrap();
 }
 

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use ralph_events::error::Error;
+use ralph_events::text;
 use ralph_store::project::is_run_time_file;
 
 use super::git_call::{GIT_QUICK_TIMEOUT, run_git, run_git_within};
@@ -50,11 +51,7 @@ pub fn status_files(status: &str) -> Vec<String> {
 
 pub fn format_file_list(files: &[String]) -> Option<String> {
     const MAX_NAMED_FILES: usize = 100;
-    let shown =
-        files.iter().take(MAX_NAMED_FILES).map(String::as_str).collect::<Vec<_>>().join(", ");
-    let more = files.len().saturating_sub(MAX_NAMED_FILES);
-    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-    (!files.is_empty()).then(|| format!("{shown}{more}"))
+    (!files.is_empty()).then(|| text::first_few(files, MAX_NAMED_FILES))
 }
 
 /// Checked-out submodules and nested repositories. git does not see files inside them.

@@ -39,7 +39,9 @@ pub trait Executor {
     fn close(&self, run: &Worker);
 
     /// The worktree that holds the run's commits, if it does not work in the project itself.
-    fn collect(&self, run: &Worker) -> Option<Worktree>;
+    fn collect(&self, run: &Worker) -> Option<Worktree> {
+        run.worktree()
+    }
 
     /// Adds a request to the queue of a run, and wakes the run.
     fn request(&self, run: &Worker, request: &Request) -> io::Result<()> {
@@ -47,8 +49,8 @@ pub trait Executor {
     }
 
     /// The journal, which grows as long as the run lives.
-    fn events(&self, run: &Worker) -> Option<PathBuf> {
-        run.run().map(|(_, dir)| dir.journal())
+    fn events(&self, run: &Worker) -> Result<PathBuf, Error> {
+        run.run_with_journal().map(|(_, dir)| dir.journal())
     }
 
     /// Waits for the end of a run, and returns its exit code and last line. Interrupts end only the

@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 
 use ralph_events::error::Error;
+use ralph_events::text;
 use ralph_store::save::{PendingSave, save_all};
 
 #[derive(Debug)]
@@ -50,12 +51,9 @@ pub fn export(directory: &Path, force: bool) -> Result<(), Error> {
     // Dangling links exist, too.
     let exists = |path: &&Path| path.symlink_metadata().is_ok();
     let existing: Vec<&Path> = files.iter().map(|file| &*file.path).filter(exists).collect();
-    if let (false, Some(first)) = (force, existing.first()) {
-        let more = match existing.len() {
-            1 => String::new(),
-            n => format!(" and {} more", n - 1),
-        };
-        return Err(Error::input(format!("already there: {}{more}", first.display()))
+    if !force && !existing.is_empty() {
+        let names: Vec<String> = existing.iter().map(|path| path.display().to_string()).collect();
+        return Err(Error::input(format!("already there: {}", text::first_few(&names, 1)))
             .hint("--force overwrites the plugin's own files, and no others"));
     }
     save_all(&files).map_err(|(path, err)| write_error(&path, &err))?;

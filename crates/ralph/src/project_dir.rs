@@ -156,23 +156,23 @@ pub(super) fn resolve_paths_from_project(args: &ProjectArgs, command: &mut CliCo
             *path = dir.join(&*path);
         }
     };
-    let (common, prompt) = match command {
-        CliCommand::Run(args) => (&mut args.common, &mut args.prompt),
+    let common = match command {
+        CliCommand::Run(args) => args,
         CliCommand::Plan(args) | CliCommand::Build(args) => {
             resolve(&mut args.config);
-            (&mut args.common, &mut args.prompt)
+            &mut args.common
         }
         CliCommand::Prompt(args) => {
             resolve(&mut args.file);
             resolve(&mut args.mode.config);
-            (&mut args.mode.common, &mut args.mode.prompt)
+            &mut args.mode.common
         }
-        CliCommand::Work(args) => (&mut args.common, &mut args.prompt),
-        CliCommand::Spawn(args) => (&mut args.common, &mut args.prompt),
+        CliCommand::Work(args) => &mut args.common,
+        CliCommand::Spawn(args) => &mut args.common,
         _ => return,
     };
     resolve(&mut common.settings);
-    resolve(&mut prompt.prompt_file);
+    resolve(&mut common.prompt.prompt_file);
 }
 
 /// Opens a project for a command that uses its settings, runs or documents. `alone` allows a

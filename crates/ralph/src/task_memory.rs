@@ -22,143 +22,116 @@ pub(super) struct TaskMemory {
     pub(super) ledger_problem: Option<String>,
 }
 
-pub(super) fn ledger_paths(project: &Project, documents: &Documents) -> LedgerPaths {
-    LedgerPaths::new(project, &documents.path(TASKS))
+/// A task list, and where earlier runs left what they know of it.
+pub(super) struct ListHistory<'a> {
+    pub(super) project: &'a Project,
+    pub(super) documents: &'a Documents,
 }
 
-/// Fails if removed stories could go unnoticed. `has_guardrails`: those count as checks.
-pub(super) fn load_memory(
-    project: &Project,
-    documents: &Documents,
-    paths: &LedgerPaths,
-    has_guardrails: bool,
-) -> Result<(TaskList, TaskMemory), Error> {
-    let list = tasks::read_valid(documents)?;
-    let LastLedger { last, unreadable } = paths.load_last();
-    let (name, why) = (documents.display_path(TASKS), unreadable.join("; "));
-    let lost = (!why.is_empty()).then(|| format!("ledgers of {name} cannot be read: {why}"));
-    let memory = match last {
-        LastRun::Run(run, ledger) => {
-            // A later, unreadable ledger may have known more.
-            let ledger = if lost.is_none() { *ledger } else { ledger.reopened() };
-            let memory = TaskMemory::from_ledger(&run, ledger, &list, has_guardrails);
-            TaskMemory { ledger_problem: lost, ..memory }
-        }
-        LastRun::Reset if lost.is_none() => TaskMemory::from_list(&list),
-        LastRun::Reset | LastRun::Unknown => {
-            TaskMemory::from_history(project, documents, &list, lost)?
-        }
-    };
-    Ok((list, memory))
-}
-
-/// For a resumed run, by its own ledger. A list that is broken in mid-run is left to its agent.
-pub(super) fn load_run_memory(
-    project: &Project,
-    documents: &Documents,
-    paths: &LedgerPaths,
-    run: &str,
-    has_guardrails: bool,
-) -> Result<(TaskList, TaskMemory), Error> {
-    let Ok(ledger) = paths.read(run) else {
-        let list = tasks::read_valid(documents)?;
-        let lost = format!(
-            "what this run remembered of {} is gone, so that a story that its agent has dropped is not \
-             missed",
-            documents.display_path(TASKS)
-        );
-        let memory = TaskMemory::from_history(project, documents, &list, Some(lost))?;
-        return Ok((list, memory));
-    };
-    Ok(match tasks::read(documents) {
-        Ok(list) => {
-            let memory = TaskMemory::from_ledger(run, ledger.reopened(), &list, has_guardrails);
-            (list, memory)
-        }
-        Err(_) => {
-            let source = Some(format!("run {run}"));
-            (
-                ledger.list(),
-                TaskMemory { source, ..TaskMemory::new(ledger, ListChanges::default()) },
-            )
-        }
-    })
-}
-
-pub(super) fn knows_story(project: &Project, documents: &Documents, id: &str) -> bool {
-    match ledger_paths(project, documents).load_last().last {
-        LastRun::Run(_, ledger) => ledger.knows_story(id),
-        LastRun::Reset | LastRun::Unknown => false,
-    }
-}
-
-/// Removed, but still owed.
-pub(super) fn missing_story_count(
-    project: &Project,
-    documents: &Documents,
-    list: &TaskList,
-) -> usize {
-    let Some((_, mut ledger, _)) = compare_with_last_run(project, documents, list) else {
-        return 0;
-    };
-    let review = ledger.review(&Ok(list.clone()));
-    review.progress.map_or(0, |progress| progress.total - list.stories.len())
-}
-
-/// Reasons to doubt a list whose stories are all marked as passing.
-pub(super) fn completeness_doubts(
-    project: &Project,
-    documents: &Documents,
-    list: &TaskList,
-) -> Option<String> {
-    let (source, mut ledger, list_changes) = compare_with_last_run(project, documents, list)?;
-    let mut doubts = list_changes.losses();
-    let review = ledger.review(&Ok(list.clone()));
-    let vetoes = review.findings.iter().filter(|it| it.vetoes()).map(ToString::to_string);
-    doubts.extend(vetoes);
-    if !review.unverified.is_empty() {
-        doubts.push(format!("no check has passed on {}", changes::first_few(&review.unverified)));
-    }
-    let few = verdict::first_few(&doubts);
-    (!few.is_empty()).then(|| format!("by what {source} knows, the work is not complete: {few}"))
-}
-
-fn compare_with_last_run(
-    project: &Project,
-    documents: &Documents,
-    list: &TaskList,
-) -> Option<(String, Ledger, ListChanges)> {
-    match ledger_paths(project, documents).load_last().last {
-        LastRun::Run(run, ledger) => {
-            let (ledger, list_changes) = ledger.after_previous_run(list, true);
-            Some((format!("run {run}"), ledger, list_changes))
-        }
-        LastRun::Reset => None,
-        LastRun::Unknown => {
-            let (versions, _) = committed_versions(documents).ok()?;
-            let ledger = Ledger::from_versions(list, &versions);
-            (!versions.is_empty()).then(|| ("git".to_owned(), ledger, ListChanges::default()))
-        }
-    }
-}
-
-impl TaskMemory {
-    fn new(ledger: Ledger, changes: ListChanges) -> TaskMemory {
-        TaskMemory { ledger, changes, source: None, ledger_problem: None }
+impl ListHistory<'_> {
+    pub(super) fn ledger_paths(&self) -> LedgerPaths {
+        LedgerPaths::new(self.project, &self.documents.path(TASKS))
     }
 
-    pub(super) fn from_list(list: &TaskList) -> TaskMemory {
-        TaskMemory::new(Ledger::new(list), ListChanges::default())
+    /// Fails if removed stories could go unnoticed. `has_guardrails`: those count as checks.
+    pub(super) fn load(&self, has_guardrails: bool) -> Result<(TaskList, TaskMemory), Error> {
+        let list = tasks::read_valid(self.documents)?;
+        let LastLedger { last, unreadable } = self.ledger_paths().load_last();
+        let (name, why) = (self.documents.display_path(TASKS), unreadable.join("; "));
+        let lost = (!why.is_empty()).then(|| format!("ledgers of {name} cannot be read: {why}"));
+        let memory = match last {
+            LastRun::Run(run, ledger) => {
+                // A later, unreadable ledger may have known more.
+                let ledger = if lost.is_none() { *ledger } else { ledger.reopened() };
+                let memory = TaskMemory::from_ledger(&run, ledger, &list, has_guardrails);
+                TaskMemory { ledger_problem: lost, ..memory }
+            }
+            LastRun::Reset if lost.is_none() => TaskMemory::from_list(&list),
+            LastRun::Reset | LastRun::Unknown => self.load_history(&list, lost)?,
+        };
+        Ok((list, memory))
+    }
+
+    /// For a resumed run, by its own ledger. A list that is broken in mid-run is left to its agent.
+    pub(super) fn load_run(
+        &self,
+        run: &str,
+        has_guardrails: bool,
+    ) -> Result<(TaskList, TaskMemory), Error> {
+        let Ok(ledger) = self.ledger_paths().read(run) else {
+            let list = tasks::read_valid(self.documents)?;
+            let lost = format!(
+                "what this run remembered of {} is gone, so that a story that its agent has dropped is not \
+                 missed",
+                self.documents.display_path(TASKS)
+            );
+            let memory = self.load_history(&list, Some(lost))?;
+            return Ok((list, memory));
+        };
+        Ok(match tasks::read(self.documents) {
+            Ok(list) => {
+                let memory = TaskMemory::from_ledger(run, ledger.reopened(), &list, has_guardrails);
+                (list, memory)
+            }
+            Err(_) => {
+                let source = Some(format!("run {run}"));
+                (
+                    ledger.list(),
+                    TaskMemory { source, ..TaskMemory::new(ledger, ListChanges::default()) },
+                )
+            }
+        })
+    }
+
+    pub(super) fn knows_story(&self, id: &str) -> bool {
+        match self.ledger_paths().load_last().last {
+            LastRun::Run(_, ledger) => ledger.knows_story(id),
+            LastRun::Reset | LastRun::Unknown => false,
+        }
+    }
+
+    /// Removed, but still owed.
+    pub(super) fn missing_story_count(&self, list: &TaskList) -> usize {
+        let Some((_, mut ledger, _)) = self.compare_with_last_run(list) else { return 0 };
+        let review = ledger.review(&Ok(list.clone()));
+        review.progress.map_or(0, |progress| progress.total - list.stories.len())
+    }
+
+    /// Reasons to doubt a list whose stories are all marked as passing.
+    pub(super) fn completeness_doubts(&self, list: &TaskList) -> Option<String> {
+        let (source, mut ledger, list_changes) = self.compare_with_last_run(list)?;
+        let mut doubts = list_changes.losses();
+        let review = ledger.review(&Ok(list.clone()));
+        let vetoes = review.findings.iter().filter(|it| it.vetoes()).map(ToString::to_string);
+        doubts.extend(vetoes);
+        if !review.unverified.is_empty() {
+            doubts
+                .push(format!("no check has passed on {}", changes::first_few(&review.unverified)));
+        }
+        let few = verdict::first_few(&doubts);
+        (!few.is_empty())
+            .then(|| format!("by what {source} knows, the work is not complete: {few}"))
+    }
+
+    fn compare_with_last_run(&self, list: &TaskList) -> Option<(String, Ledger, ListChanges)> {
+        match self.ledger_paths().load_last().last {
+            LastRun::Run(run, ledger) => {
+                let (ledger, list_changes) = ledger.after_previous_run(list, true);
+                Some((format!("run {run}"), ledger, list_changes))
+            }
+            LastRun::Reset => None,
+            LastRun::Unknown => {
+                let (versions, _) = committed_versions(self.documents).ok()?;
+                let ledger = Ledger::from_versions(list, &versions);
+                (!versions.is_empty()).then(|| ("git".to_owned(), ledger, ListChanges::default()))
+            }
+        }
     }
 
     /// Rebuilds the memory from git. `lost` says why the ledger is unusable. Fails if the history
     /// is incomplete: a removed story would go unnoticed.
-    fn from_history(
-        project: &Project,
-        documents: &Documents,
-        list: &TaskList,
-        lost: Option<String>,
-    ) -> Result<TaskMemory, Error> {
+    fn load_history(&self, list: &TaskList, lost: Option<String>) -> Result<TaskMemory, Error> {
+        let documents = self.documents;
         let name = documents.display_path(TASKS);
         let unknown = |why: String, hint: &str| {
             let accept = documents.command_line("ralph work --accept-list");
@@ -176,7 +149,8 @@ impl TaskMemory {
             let why = "this is a shallow clone, and its history is cut off".to_owned();
             return Err(unknown(why, "get all of it: git fetch --unshallow"));
         }
-        if let Some(more) = journal_mismatch_warning(project, list).filter(|_| versions.is_empty())
+        if let Some(more) =
+            journal_mismatch_warning(self.project, list).filter(|_| versions.is_empty())
         {
             return Err(unknown(more, "put back what is missing"));
         }
@@ -195,6 +169,16 @@ impl TaskMemory {
             (TaskMemory::from_list(list), Some(problem))
         };
         Ok(TaskMemory { ledger_problem: problem, ..memory })
+    }
+}
+
+impl TaskMemory {
+    fn new(ledger: Ledger, changes: ListChanges) -> TaskMemory {
+        TaskMemory { ledger, changes, source: None, ledger_problem: None }
+    }
+
+    pub(super) fn from_list(list: &TaskList) -> TaskMemory {
+        TaskMemory::new(Ledger::new(list), ListChanges::default())
     }
 
     fn from_ledger(run: &str, ledger: Ledger, list: &TaskList, has_guardrails: bool) -> TaskMemory {

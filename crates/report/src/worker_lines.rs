@@ -460,7 +460,8 @@ impl WorkerTracker {
         let s = if iterations == 1 { "" } else { "s" };
         let last_class = run.iterations.last().and_then(|last| last.class);
         match outcome {
-            Outcome::LimitReached => {
+            // Elsewhere it would sound like completed work.
+            Outcome::LimitReached if state.is_spawned() => {
                 let cut_off = match state.cut_off_iterations {
                     0 => String::new(),
                     n => format!(", {n} of them cut off"),

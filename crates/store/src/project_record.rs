@@ -14,6 +14,7 @@ use super::private_files;
 use super::project::Project;
 use super::relocation::{DirIdentity, Relocation};
 use super::save::save_privately;
+use super::saved_path;
 
 const FILE: &str = "project.json";
 const LOCK: &str = "record.lock";
@@ -56,12 +57,13 @@ impl ProjectRecord {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProjectRecord {
     /// The project's path without links.
+    #[serde(with = "saved_path")]
     pub root: PathBuf,
     /// The sandbox backend of the last sandboxed run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<String>,
     /// Directories outside `root` that an agent of this project could write.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, with = "saved_path::list", skip_serializing_if = "Vec::is_empty")]
     pub agent_writable: Vec<PathBuf>,
     /// The git directories at the start of the last run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -76,10 +78,10 @@ pub struct ProjectRecord {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GitBaseline {
     /// Targets of each `.git` in the project's directory and its parents.
-    #[serde(default)]
+    #[serde(default, with = "saved_path::map")]
     pub repositories: BTreeMap<PathBuf, GitDirs>,
     /// Symbolic links in these directories, with targets.
-    #[serde(default)]
+    #[serde(default, with = "saved_path::pairs")]
     pub links: BTreeMap<PathBuf, PathBuf>,
     /// Processes of runs that have not yet checked these directories at their end: active or
     /// killed.
@@ -89,8 +91,10 @@ pub struct GitBaseline {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GitDirs {
+    #[serde(with = "saved_path")]
     pub git_dir: PathBuf,
     /// Shared by all worktrees; the same as `git_dir` without worktrees.
+    #[serde(with = "saved_path")]
     pub common_dir: PathBuf,
 }
 

@@ -8,7 +8,7 @@ use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +19,9 @@ use super::save::{save_new, save_without_sync};
 
 /// Senders hold the lock only while they write one file.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Longer than the steps in which file systems count time.
+const TIME_STEP: Duration = Duration::from_millis(50);
 
 const ACKNOWLEDGED: &str = "acknowledged";
 
@@ -81,6 +84,15 @@ impl RequestQueue {
         let number = last.max(self.acknowledged()) + 1;
         save_new(&self.path(number), &bytes)?;
         Ok(number)
+    }
+
+    /// A value that changes with the list of requests. `None` if the list could change without it,
+    /// because file systems count time in steps, and some in seconds.
+    pub fn version(&self) -> Option<SystemTime> {
+        let modified = std::fs::metadata(&self.dir).ok()?.modified().ok()?;
+        let is_fine = modified.duration_since(UNIX_EPOCH).is_ok_and(|it| it.subsec_nanos() > 0);
+        let is_old = modified.elapsed().is_ok_and(|age| age > TIME_STEP);
+        (is_fine && is_old).then_some(modified)
     }
 
     /// The requests after `after` that are not acknowledged, oldest first. One that this version
@@ -218,6 +230,24 @@ mod tests {
         assert_eq!(queue.pending(0).unwrap(), [(2, Some(Request::Stop))]);
         queue.acknowledge(2).unwrap();
         assert!(queue.numbers().unwrap().is_empty());
+    }
+
+    #[test]
+    fn version_changes_with_every_request() {
+        let (_dir, queue) = queue();
+        queue.create_dir().unwrap();
+        assert_eq!(queue.version(), None, "the next change may have the same time");
+        let set_time = |time: Duration| {
+            let dir = std::fs::File::open(&queue.dir).unwrap();
+            dir.set_modified(UNIX_EPOCH + time).unwrap();
+        };
+        set_time(Duration::new(1_000, 1_000_000));
+        let before = queue.version();
+        assert!(before.is_some() && before == queue.version());
+        queue.send(&Request::Pause).unwrap();
+        assert_ne!(queue.version(), before);
+        set_time(Duration::from_secs(1_000));
+        assert_eq!(queue.version(), None, "a file system that counts seconds");
     }
 
     #[test]

@@ -64,9 +64,5 @@ pub fn quote_criteria(criteria: &[String]) -> String {
 }
 
 pub fn first_few(names: &[String]) -> String {
-    let shown = names.iter().take(MAX_NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
-    match names.len().saturating_sub(MAX_NAMED) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
-    }
+    ralph_events::text::first_few(names, MAX_NAMED)
 }

@@ -61,9 +61,21 @@ pub struct CompletionArgs {
     pub done_pattern: Option<String>,
 }
 
+impl PromptArgs {
+    pub(crate) fn is_given(&self) -> bool {
+        self.prompt.is_some() || self.prompt_file.is_some()
+    }
+}
+
 /// Arguments of every loop command.
 #[derive(Debug, Default, Args)]
 pub struct LoopArgs {
+    #[command(flatten)]
+    pub prompt: PromptArgs,
+
+    #[command(flatten)]
+    pub completion: CompletionArgs,
+
     /// A name for the run, used by `status`, `pause`, `logs` and others [default: the directory's name; in the
     /// background: worker-1, worker-2, …].
     #[arg(long, value_name = "NAME", hide_short_help = true)]

@@ -14,7 +14,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use ralph_events::control_chars::strip_control_chars;
-use ralph_events::error::Error;
+use ralph_events::error::{self, Error};
 use ralph_events::exit_code;
 use ralph_git::link_guard;
 use ralph_store::home;
@@ -58,83 +58,64 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum CliCommand {
     /// Run an agent until it reports done and every check passes.
-    #[command(after_help = commands::run::EXAMPLES)]
-    Run(Box<commands::run::RunArgs>),
+    Run(Box<LoopArgs>),
 
     /// Compare the specifications with the code and write a plan.
-    #[command(after_help = commands::mode::PLAN_EXAMPLES)]
     Plan(Box<commands::mode::ModeArgs>),
 
     /// Work through the plan, one task per iteration.
-    #[command(after_help = commands::mode::BUILD_EXAMPLES)]
     Build(Box<commands::mode::ModeArgs>),
 
     /// Loop over a prompt file of your own.
-    #[command(after_help = commands::prompt::EXAMPLES)]
     Prompt(Box<commands::prompt::AdHocArgs>),
 
     /// Work through a task list until every story passes.
-    #[command(after_help = commands::work::EXAMPLES)]
     Work(Box<commands::work::WorkArgs>),
 
     /// Create a task list: requirements, stories, progress, prompt.
-    #[command(after_help = commands::new::EXAMPLES)]
     New(commands::new::NewArgs),
 
     /// Show and edit the stories of a task list.
-    #[command(after_help = commands::tasks::EXAMPLES)]
     Tasks(commands::tasks::TasksArgs),
 
     /// Archive a finished task list and start fresh.
-    #[command(after_help = commands::archive::EXAMPLES)]
     Archive(commands::archive::ArchiveArgs),
 
     /// Start a loop in the background, in a tmux window.
-    #[command(after_help = commands::worker::SPAWN_EXAMPLES, mut_arg("background", |arg| arg.hide(true)))]
+    #[command(mut_arg("background", |arg| arg.hide(true)))]
     Spawn(Box<commands::worker::SpawnArgs>),
 
     /// List all runs on this machine.
-    #[command(after_help = commands::worker::LS_EXAMPLES)]
     Ls(commands::worker::LsArgs),
 
     /// Show the progress of runs.
-    #[command(after_help = commands::worker::STATUS_EXAMPLES)]
     Status(commands::worker::StatusArgs),
 
     /// Pause runs after the current iteration.
-    #[command(after_help = commands::worker::PAUSE_EXAMPLES)]
     Pause(commands::worker::WorkerSelection),
 
     /// Continue a paused, stopped or crashed run.
-    #[command(after_help = commands::resume::EXAMPLES)]
     Resume(commands::resume::ResumeArgs),
 
     /// Stop runs and everything their agents started.
-    #[command(after_help = commands::worker::KILL_EXAMPLES)]
     Kill(commands::worker::WorkerSelection),
 
     /// Show a run's output.
-    #[command(after_help = commands::worker::LOGS_EXAMPLES)]
     Logs(commands::worker::LogsArgs),
 
     /// Open a background run's tmux window.
-    #[command(after_help = commands::worker::ATTACH_EXAMPLES)]
     Attach(commands::worker::SelectionArgs),
 
     /// Wait until runs end, and exit with their exit code.
-    #[command(after_help = commands::worker::WAIT_EXAMPLES)]
     Wait(commands::worker::WorkerSelection),
 
     /// Type a line into a background run's window.
-    #[command(after_help = commands::worker::SEND_EXAMPLES)]
     Send(commands::worker::SendArgs),
 
     /// Remove ended runs from the list.
-    #[command(after_help = commands::worker::RM_EXAMPLES)]
     Rm(commands::worker::RmArgs),
 
     /// Print a starter prompt.
-    #[command(after_help = commands::worker::TEMPLATE_EXAMPLES)]
     Template(commands::worker::TemplateArgs),
 
     /// The command of a worker's window.
@@ -142,55 +123,43 @@ pub enum CliCommand {
     WorkerLoop(commands::worker::SelectionArgs),
 
     /// Create `.ralph/settings.json`.
-    #[command(after_help = commands::init::EXAMPLES)]
     Init(commands::init::InitArgs),
 
     /// Show the effective settings and where each one comes from.
-    #[command(after_help = commands::settings::EXAMPLES)]
     Settings(commands::settings::SettingsArgs),
 
     /// List this project's runs.
-    #[command(after_help = commands::runs::RUNS_EXAMPLES)]
     Runs(commands::runs::RunsArgs),
 
     /// Show a past run's output again.
-    #[command(after_help = commands::runs::REPLAY_EXAMPLES)]
     Replay(commands::runs::ReplayArgs),
 
     /// Summarize a run.
-    #[command(after_help = commands::report::EXAMPLES)]
     Report(commands::report::ReportArgs),
 
     /// Watch a scripted loop: no account, no network, 20 seconds.
-    #[command(after_help = commands::demo::EXAMPLES)]
     Demo(commands::demo::DemoArgs),
 
     /// Check this machine: agents, git, tmux, sandboxes.
-    #[command(after_help = commands::doctor::EXAMPLES)]
     Doctor,
 
     /// List the supported agents and their installed versions.
-    #[command(after_help = commands::agents::EXAMPLES)]
     Agents(commands::agents::AgentsArgs),
 
     /// Check, inspect and clean up sandboxes.
-    #[command(after_help = commands::sandbox::EXAMPLES, subcommand)]
+    #[command(subcommand)]
     Sandbox(commands::sandbox::SandboxCommand),
 
     /// Answer a Claude Code hook; its input is on standard input.
-    #[command(after_help = commands::hook::EXAMPLES)]
     Hook(commands::hook::HookArgs),
 
     /// Export the Claude Code plugin.
-    #[command(after_help = commands::plugin::EXAMPLES)]
     Plugin(commands::plugin::PluginArgs),
 
     /// Print shell completions.
-    #[command(after_help = commands::completions::EXAMPLES)]
     Completions(commands::completions::CompletionsArgs),
 
     /// Write the man pages.
-    #[command(after_help = commands::man::EXAMPLES)]
     Man(commands::man::ManArgs),
 }
 
@@ -210,11 +179,13 @@ const COMMAND_GROUPS: [(&str, &[&str]); 6] = [
     ("Other", &["demo", "hook", "completions", "man"]),
 ];
 
+/// Sections with the path of a command in their first line.
+const EXAMPLES: &str = include_str!("examples.txt");
+
 pub fn definition() -> clap::Command {
-    let command = Cli::command();
+    let command = with_examples(Cli::command(), "ralph");
     let list = grouped_commands(&command);
     let (header, reset) = (STYLES.get_header(), Reset);
-    let command = command.mut_subcommands(shorten_short_help);
     command.help_template(format!(
         "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{list}\
          {header}Options:{reset}\n{{options}}{{after-help}}"
@@ -222,12 +193,18 @@ pub fn definition() -> clap::Command {
 }
 
 /// `-h` shows the first example only, so that it fits on one screen.
-fn shorten_short_help(command: clap::Command) -> clap::Command {
-    let Some(text) = command.get_after_help().map(ToString::to_string) else { return command };
-    match text.split_once("\n\n") {
-        Some((first, _)) => command.after_help(first.to_owned()).after_long_help(text),
-        None => command,
-    }
+fn with_examples(command: clap::Command, path: &str) -> clap::Command {
+    command.mut_subcommands(|command| {
+        let path = format!("{path} {}", command.get_name());
+        let command = with_examples(command, &path);
+        let mut sections = EXAMPLES.split("\n## ");
+        let examples = sections.find_map(|it| it.strip_prefix(&path)?.strip_prefix('\n'));
+        let Some(examples) = examples.map(str::trim_end) else { return command };
+        match examples.split_once("\n\n") {
+            Some((first, _)) => command.after_help(first).after_long_help(examples),
+            None => command.after_help(examples),
+        }
+    })
 }
 
 /// clap cannot group subcommands.
@@ -273,7 +250,10 @@ pub fn main(mut args: Vec<OsString>) -> u8 {
     };
     let result = home::refuse_relative(|name| std::env::var_os(name)).and_then(|()| dispatch(cli));
     link_guard::take_warnings().iter().for_each(|message| warn(message));
-    exit_code(result)
+    exit_code(result.map_err(|error| match error.kind {
+        error::ErrorKind::Usage if is_worker => Error { kind: error::ErrorKind::Failed, ..error },
+        _ => error,
+    }))
 }
 
 /// `ralph` without arguments prints its help, which is not an error.
@@ -313,7 +293,7 @@ fn dispatch(mut cli: Cli) -> Result<u8, Error> {
         commands::mode::plan_or_build(&for_loop(&args.common)?, command, args)
     };
     match cli.command {
-        CliCommand::Run(args) => commands::run::run(&for_loop(&args.common)?, &args, Vec::new()),
+        CliCommand::Run(args) => commands::run::run(&for_loop(&args)?, &args, Vec::new()),
         CliCommand::Plan(args) => plan_or_build(LoopCommand::Plan, *args),
         CliCommand::Build(args) => plan_or_build(LoopCommand::Build, *args),
         CliCommand::Prompt(args) => commands::prompt::prompt(&for_loop(&args.mode.common)?, *args),

@@ -16,13 +16,6 @@ use ralph_process as process;
 use ralph_process::trust::{self, OutsideCommand};
 use ralph_store::project::Project;
 
-pub const EXAMPLES: &str = "\
-Examples:
-  ralph agents
-
-  Installed agents whose version was not tested with ralph:
-    ralph agents --json | jq -r 'select(.version and (.is_recorded|not)).agent'";
-
 #[derive(Debug, Args)]
 pub struct AgentsArgs {
     /// Print one JSON object per line.

@@ -20,12 +20,7 @@ use super::new::{
     DocumentsArgs, UNNAMED_BRANCH, default_name, pending_saves, reset_ledgers, today,
 };
 use crate::recover::recover_project;
-use crate::task_memory;
-
-pub const EXAMPLES: &str = "\
-Examples:
-  ralph archive
-  ralph archive --label \"Password reset\"";
+use crate::task_memory::ListHistory;
 
 #[derive(Debug, Args)]
 pub struct ArchiveArgs {
@@ -65,9 +60,9 @@ pub fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error> {
     let list = documents::without_placeholder(&list).map_or(list, Into::into);
     let list = tasks::parse(list.as_bytes());
     let progress = String::from_utf8_lossy(content(PROGRESS).map_or(&[], Vec::as_slice));
+    let history = ListHistory { project, documents: &documents };
     let mut page = summary::render(&list, summary::start_date(&progress), &today);
-    let doubts =
-        list.iter().find_map(|it| task_memory::completeness_doubts(project, &documents, it));
+    let doubts = list.iter().find_map(|it| history.completeness_doubts(it));
     if let Some(doubts) = &doubts {
         page.push_str(&format!("\nThis is the list's own account; {doubts}.\n"));
     }
@@ -97,7 +92,7 @@ pub fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error> {
         let _ = std::fs::remove_dir_all(&archive_dir);
         unwritable(&path, &err)
     })?;
-    reset_ledgers(project, &documents);
+    reset_ledgers(&history);
     let shown = archive_dir.strip_prefix(root).unwrap_or(&archive_dir).display().to_string();
     let text = archived_message(&shown, list.as_ref(), doubts.as_deref());
     let archived: Vec<PathBuf> = files.iter().map(|(name, _)| archive_dir.join(name)).collect();

@@ -6,12 +6,6 @@ use ralph_events::error::Error;
 
 use crate::cli::definition;
 
-pub const EXAMPLES: &str = "\
-Examples:
-  ralph completions bash > ~/.local/share/bash-completion/completions/ralph
-  ralph completions zsh > \"${fpath[1]}/_ralph\"
-  ralph completions fish > ~/.config/fish/completions/ralph.fish";
-
 #[derive(Debug, Args)]
 pub struct CompletionsArgs {
     /// The shell.

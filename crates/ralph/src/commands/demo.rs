@@ -12,10 +12,7 @@ use ralph_process::trust;
 use ralph_store::home;
 use ralph_store::project::Project;
 
-use super::run::RunArgs;
-use crate::cli::args::PromptArgs;
-
-pub const EXAMPLES: &str = "Examples:\n  ralph demo\n  ralph demo --fast --keep";
+use crate::cli::args::LoopArgs;
 
 #[derive(Debug, Args)]
 pub struct DemoArgs {
@@ -71,13 +68,8 @@ pub fn demo(args: &DemoArgs) -> Result<u8, Error> {
         // Avoids the warning about switched-off approvals.
         flag("agent.autonomous", json!(false)),
     ];
-    let run = RunArgs {
-        prompt: PromptArgs {
-            prompt_file: Some(dir.join(demo::PROMPT_FILE)),
-            ..PromptArgs::default()
-        },
-        ..RunArgs::default()
-    };
+    let mut run = LoopArgs::default();
+    run.prompt.prompt_file = Some(dir.join(demo::PROMPT_FILE));
     let code = super::run::run(&project, &run, flags)?;
     let log = run_git(&["log", "--oneline", "--stat", "-1"], &dir)?;
     let place = match args.keep {

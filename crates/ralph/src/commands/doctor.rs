@@ -17,8 +17,6 @@ use ralph_shell_policy::shell_quote;
 use ralph_store::project::Project;
 use ralph_store::project_record::{self, OrphanedRuns};
 
-pub const EXAMPLES: &str = "Examples:\n  ralph doctor";
-
 /// Exits with 2 if the settings or `.ralph/config` are invalid.
 pub fn doctor(project: &Project) -> Result<u8, Error> {
     let dir = project.root();

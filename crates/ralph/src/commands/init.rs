@@ -29,14 +29,6 @@ use self::questions::{ask_sandbox, offer_starter_prompts};
 use self::terminal::TerminalPrompter;
 use crate::recover;
 
-pub const EXAMPLES: &str = "\
-Examples:
-  Answer a few questions:
-    ralph init
-
-  Ask nothing; take what is detected:
-    ralph init --yes";
-
 const SCHEMA_FILE: &str = "settings.schema.json";
 
 #[derive(Debug, Args)]

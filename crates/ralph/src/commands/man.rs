@@ -8,8 +8,6 @@ use ralph_events::error::Error;
 
 use crate::cli::definition;
 
-pub const EXAMPLES: &str = "Examples:\n  ralph man ~/.local/share/man/man1";
-
 #[derive(Debug, Args)]
 pub struct ManArgs {
     /// The directory to write them to.

@@ -14,38 +14,9 @@ use ralph_events::error::Error;
 use ralph_git as git;
 use ralph_store::project::Project;
 
-use crate::cli::args::{CompletionArgs, LoopArgs, PromptArgs};
-use crate::launch::{self, LaunchAction, LaunchPlan, LaunchSpec, LoopCommand, prompt, rules};
+use crate::cli::args::{LoopArgs, PromptArgs};
+use crate::launch::{self, LaunchAction, LaunchPlan, LaunchSpec, LoopCommand, prompt};
 use crate::recover::{Recovery, recover};
-
-pub const PLAN_EXAMPLES: &str = "\
-Examples:
-  Write .ralph/implementation_plan.md from the specifications in specs/:
-    ralph plan -- claude
-
-  With the agent from .ralph/config or the settings, at most 3 iterations:
-    ralph plan 3
-
-  See the prompt:
-    ralph plan --print-prompt
-
-Exit codes:
-  0 complete, or iteration limit    2 bad usage, settings or input
-  3 budget used up, or stalled      4 the agent kept failing
-  5 complete, but an SCM task failed                 130 interrupted";
-
-pub const BUILD_EXAMPLES: &str = "\
-Examples:
-  Up to 20 iterations over the plan that `ralph plan` wrote:
-    ralph build 20
-
-  With other variables and another agent:
-    ralph build --config ci.config
-
-Exit codes:
-  0 complete, or iteration limit    2 bad usage, settings or input; no plan
-  3 budget used up, or stalled      4 the agent kept failing
-  5 complete, but an SCM task failed                 130 interrupted";
 
 /// Used if the project has no prompt of its own.
 pub(super) const PLAN_PROMPT: &str = include_str!("prompts/plan.md");
@@ -68,12 +39,6 @@ pub struct ModeArgs {
     pub config: Option<PathBuf>,
 
     #[command(flatten)]
-    pub prompt: PromptArgs,
-
-    #[command(flatten)]
-    pub completion: CompletionArgs,
-
-    #[command(flatten)]
     pub common: LoopArgs,
 }
 
@@ -87,7 +52,7 @@ pub(crate) fn select_prompt(
     args: &PromptArgs,
     command: LoopCommand,
 ) -> Result<PromptSource, Error> {
-    if args.prompt.is_some() || args.prompt_file.is_some() {
+    if args.is_given() {
         return prompt::prompt_source(args);
     }
     let mode = command.name();
@@ -100,17 +65,13 @@ pub(crate) fn select_prompt(
     Ok(PromptSource::BuiltIn { name: name.into(), text: text.into() })
 }
 
-pub(crate) fn completion_rule(args: &CompletionArgs) -> Result<CompletionRule, Error> {
-    rules::completion_rule(args, || Ok(CompletionRule::Promise("COMPLETE".to_owned())))
-}
-
 pub(crate) fn plan_or_build(
     project: &Project,
     command: LoopCommand,
     args: ModeArgs,
 ) -> Result<u8, Error> {
     let recovery = recover(project, &args.common)?;
-    let source = select_prompt(project, &args.prompt, command)?;
+    let source = select_prompt(project, &args.common.prompt, command)?;
     run(project, command, args, source, recovery)
 }
 
@@ -121,16 +82,14 @@ pub(super) fn run(
     source: PromptSource,
     recovery: Recovery,
 ) -> Result<u8, Error> {
-    let ModeArgs { limit, config, completion, mut common, .. } = args;
+    let ModeArgs { limit, config, mut common } = args;
     common.max_iterations = limit.or(common.max_iterations);
     let (mut file, path) = loop_file(project, config.clone())?;
     let overlay = std::mem::take(&mut file.overlay);
     let mut loaded = launch::load_settings(project, &common, overlay, Vec::new())?;
     loaded.files.extend(path);
     loaded.warnings.append(&mut file.warnings);
-    let completion = completion_rule(&completion)?;
-    let config = config.as_deref();
-    let mut spec = LaunchSpec::new(command, project, &common, config, loaded, source, completion);
+    let mut spec = LaunchSpec::new(command, project, &common, config.as_deref(), loaded, source)?;
     spec.variables = Some(given_variables(file.variables));
     launch(LaunchPlan::new(project, spec, common.action(), recovery))
 }

@@ -12,12 +12,7 @@ use ralph_store::{active_marker, naming};
 use ralph_tasks::documents::{Documents, NewDocuments, PRD, PROGRESS, PROMPT, TASKS};
 
 use crate::recover::recover_project;
-use crate::task_memory;
-
-pub const EXAMPLES: &str = "\
-Examples:
-  ralph new \"Password reset\"
-  ralph new --ralph-dir loops/billing Billing";
+use crate::task_memory::ListHistory;
 
 #[derive(Debug, Args)]
 pub struct NewArgs {
@@ -111,7 +106,7 @@ pub fn new(project: &Project, args: &NewArgs) -> Result<u8, Error> {
     save_all_in_project(project.root(), &files).map_err(|(path, err)| {
         Error::input(format!("cannot write {}: {err}", path.display())).hint("nothing was written")
     })?;
-    reset_ledgers(project, &documents);
+    reset_ledgers(&ListHistory { project, documents: &documents });
     let [prd, tasks, progress, prompt] =
         [PRD, TASKS, PROGRESS, PROMPT].map(|name| documents.display_path(name));
     let width = progress.chars().count();
@@ -148,9 +143,9 @@ pub(super) fn pending_saves(
 }
 
 /// Stops earlier runs' ledgers from being held against a replaced list.
-pub(super) fn reset_ledgers(project: &Project, documents: &Documents) {
-    if let Err(err) = task_memory::ledger_paths(project, documents).reset() {
-        let name = documents.display_path(TASKS);
+pub(super) fn reset_ledgers(history: &ListHistory<'_>) {
+    if let Err(err) = history.ledger_paths().reset() {
+        let name = history.documents.display_path(TASKS);
         crate::cli::warn(&format!("earlier runs will be held against the new {name}: {err}"));
     }
 }

@@ -8,11 +8,6 @@ use crate::plugin;
 use ralph_events::error::Error;
 use ralph_process::trust;
 
-pub const EXAMPLES: &str = "\
-Examples:
-  ralph plugin export ~/ralph-plugin
-  claude --plugin-dir ~/ralph-plugin";
-
 #[derive(Debug, Args)]
 pub struct PluginArgs {
     #[command(subcommand)]
@@ -22,7 +17,6 @@ pub struct PluginArgs {
 #[derive(Debug, Subcommand)]
 pub enum PluginCommand {
     /// Write the plugin to a directory.
-    #[command(after_help = EXAMPLES)]
     Export {
         /// Where to; it is made if it is not there.
         directory: PathBuf,

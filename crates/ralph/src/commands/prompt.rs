@@ -11,19 +11,6 @@ use super::mode::{self, ModeArgs};
 use crate::launch::{LoopCommand, prompt};
 use crate::recover::recover;
 
-pub const EXAMPLES: &str = "\
-Examples:
-  ralph prompt prompts/refactor-analysis.md
-  ralph prompt prompts/refactor-analysis.md 5 -- codex
-
-The prompt must ask for <promise>COMPLETE</promise> when the work is done.
-
-Exit codes:
-  0 complete, or iteration limit    1 the prompt never mentions the signal
-  2 bad usage, settings or input    3 budget used up, or stalled
-  4 the agent kept failing          5 complete, but an SCM task failed
-  130 interrupted";
-
 #[derive(Debug, Args)]
 pub struct AdHocArgs {
     /// The prompt file, reread before each iteration.
@@ -43,7 +30,7 @@ pub fn prompt(project: &Project, args: AdHocArgs) -> Result<u8, Error> {
     let recovery = recover(project, &args.common)?;
     let source = match &file {
         Some(path) => prompt::prompt_file(path)?,
-        None => prompt::prompt_source(&args.prompt)?,
+        None => prompt::prompt_source(&args.common.prompt)?,
     };
     mode::run(project, LoopCommand::Prompt, args, source, recovery)
 }

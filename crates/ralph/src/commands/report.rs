@@ -14,17 +14,6 @@ use ralph_store::project::Project;
 
 use super::runs::{locate_run, read_journal};
 
-pub const EXAMPLES: &str = "\
-Examples:
-  The last run of this project:
-    ralph report
-
-  A background run, by name:
-    ralph report docs
-
-  A web page to keep or send:
-    ralph report --format html > report.html";
-
 #[derive(Debug, Args)]
 pub struct ReportArgs {
     /// A run's name, id, beginning of the id, or last four characters of it [default: this project's last run].

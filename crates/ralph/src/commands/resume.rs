@@ -8,7 +8,7 @@ use crate::launch::{
     LaunchAction, LaunchPlan, LaunchSpec, LoopCommand, ResumedRun, start_record_v1,
 };
 use crate::recover::{Recovery, recover_and_notify};
-use crate::workers::registry::{Workers, find_run_anywhere};
+use crate::workers::registry::Workers;
 use crate::workers::store::Worker;
 use ralph_driver::resume;
 use ralph_driver::session;
@@ -25,23 +25,6 @@ use super::worker::{self, WorkerSelection};
 use super::{mode, run, work};
 use crate::cli::args::{BudgetArgs, OutputArgs, ProjectArgs};
 use crate::cli::print;
-
-pub const EXAMPLES: &str = "\
-Examples:
-  Continue this project's last run:
-    ralph resume
-
-  Give a run more iterations, or a larger budget:
-    ralph resume a3f1 -n 20
-    ralph resume a3f1 --max-cost 25
-
-  Continue one background run, or all of them after a reboot:
-    ralph resume docs
-    ralph resume --all
-
-A resumed run keeps its settings, iteration count, cost and pending
-feedback. The interrupted iteration restarts, unless its agent had already
-answered: then ralph checks that work and pays no agent twice.";
 
 #[derive(Debug, Default, Args)]
 pub struct ResumeArgs {
@@ -86,6 +69,8 @@ pub struct ResumeArgs {
 }
 
 pub fn resume(place: &ProjectArgs, args: &ResumeArgs) -> Result<u8, Error> {
+    // Finds the runs of a project that was moved here.
+    let project = crate::project_dir::open_project(place);
     if args.all {
         return resume_workers(&WorkerSelection::all(), args);
     }
@@ -98,20 +83,15 @@ pub fn resume(place: &ProjectArgs, args: &ResumeArgs) -> Result<u8, Error> {
         return resume_workers(&WorkerSelection { names: args.runs.clone(), all: false }, args);
     }
     let wanted = args.runs.first().map(String::as_str);
-    let named = |name| Workers::open_user_dir().ok()?.find_by_name(name);
-    if let Some(worker) = wanted.and_then(named) {
-        return resume_named(&worker, args);
-    }
-    let project = crate::project_dir::open_project(place)?;
-    if let Some(wanted) = wanted.filter(|run| !is_here(&project, run)) {
-        if let Some(worker) = find_record(wanted) {
+    if let (Some(wanted), Ok(workers)) = (wanted, Workers::open_user_dir()) {
+        let is_here = project.as_ref().is_ok_and(|project| is_here(project, wanted));
+        let named = workers.find_by_name(wanted);
+        let found = if is_here { named } else { workers.search(wanted)? };
+        if let Some(worker) = found {
             return resume_named(&worker, args);
         }
-        if let Some((project, run)) = find_run_anywhere(wanted)? {
-            return resume_elsewhere(&project, &run.id, args);
-        }
     }
-    let has_runs = project.runs_dir().is_dir();
+    let has_runs = project?.runs_dir().is_dir();
     let project = crate::project_dir::require_project(place, has_runs)?;
     let recovery = recover_and_notify(&project, !args.dry_run, || None)?;
     let Some(run) = select_run(&project, wanted)? else {
@@ -124,8 +104,18 @@ pub fn resume(place: &ProjectArgs, args: &ResumeArgs) -> Result<u8, Error> {
             )),
         };
     };
+    resume_run(&project, run, args, recovery)
+}
+
+fn resume_run(
+    project: &Project,
+    run: ResumedRun,
+    args: &ResumeArgs,
+    recovery: Recovery,
+) -> Result<u8, Error> {
     let id = &run.dir.id;
-    let worker = find_record(id);
+    let last = Workers::open_user_dir().and_then(|workers| workers.find_last_by_id(id));
+    let worker = last.ok().flatten();
     if is_running(&run.dir) {
         let pid = run.state.run.info.pid;
         return match worker.filter(is_paused) {
@@ -144,15 +134,24 @@ pub fn resume(place: &ProjectArgs, args: &ResumeArgs) -> Result<u8, Error> {
         return Err(Error::input(format!("run {id} is that of a worker that is gone"))
             .hint("ralph spawn starts a new one"));
     }
-    continue_run(&project, run, args, recovery)
+    run.refuse_lost()?;
+    let (mut spec, path) = run.spec(project)?;
+    run.prepare(&mut spec, &path, project);
+    spec.set_limits(args.max_iterations, &args.budget);
+    let dir = run.dir.clone();
+    restart(project, run, spec, args, recovery).or_else(|err| {
+        // Another process may have completed it while this one waited for the lock.
+        let run = ResumedRun::read(dir);
+        if run.is_complete() { run.print_nothing_to_do() } else { Err(err) }
+    })
 }
 
-/// Resumes a run by its name: in this terminal if it was in one and has ended.
+/// Resumes a run by its name: in this terminal if it was in one and has ended, or if its name is
+/// that of another run.
 fn resume_named(worker: &Worker, args: &ResumeArgs) -> Result<u8, Error> {
+    let needs_terminal = worker.is_past() || worker.is_foreground() && !worker.is_alive();
     match worker.run() {
-        Some((project, run)) if worker.is_foreground() && !worker.is_alive() => {
-            resume_elsewhere(&project, &run.id, args)
-        }
+        Some((project, run)) if needs_terminal => resume_elsewhere(&project, &run.id, args),
         _ => resume_workers(&WorkerSelection::single(&worker.name), args),
     }
 }
@@ -167,30 +166,8 @@ fn resume_elsewhere(project: &Project, id: &str, args: &ResumeArgs) -> Result<u8
     let project = crate::project_dir::declare_project(project.root())?;
     let recovery = recover_and_notify(&project, !args.dry_run, || None)?;
     let run = ResumedRun::read(find_by_prefix(list_runs(&project)?, id)?);
-    continue_run(&project, run, args, recovery)
+    resume_run(&project, run, args, recovery)
 }
-
-fn continue_run(
-    project: &Project,
-    run: ResumedRun,
-    args: &ResumeArgs,
-    recovery: Recovery,
-) -> Result<u8, Error> {
-    if run.is_complete() {
-        return run.print_nothing_to_do();
-    }
-    run.refuse_lost()?;
-    let (mut spec, path) = run.spec(project)?;
-    run.prepare(&mut spec, &path, project);
-    spec.set_limits(args.max_iterations, &args.budget);
-    let dir = run.dir.clone();
-    restart(project, run, spec, args, recovery).or_else(|err| {
-        // Another process may have completed it while this one waited for the lock.
-        let run = ResumedRun::read(dir);
-        if run.is_complete() { run.print_nothing_to_do() } else { Err(err) }
-    })
-}
-
 /// Retries: a run that was just killed may have left a child that still holds the lock.
 fn is_running(dir: &RunDir) -> bool {
     lock::holds_for(session::LOCK_RETRY_FOR, || dir.is_running())
@@ -199,7 +176,7 @@ fn is_running(dir: &RunDir) -> bool {
 /// Whether the run can be resumed without a terminal.
 fn is_worker(name: &str) -> bool {
     let found = Workers::open_user_dir().and_then(|workers| workers.find(name));
-    found.is_ok_and(|worker| worker.is_alive() || !worker.is_foreground())
+    found.is_ok_and(|it| !it.is_past() && (it.is_alive() || !it.is_foreground()))
 }
 
 fn is_paused(worker: &Worker) -> bool {
@@ -227,11 +204,6 @@ fn resumable_workers(project: &Project) -> Vec<String> {
         }) && !worker.is_alive()
     });
     resumable.map(|worker| worker.name).collect()
-}
-
-/// The record of a run, if it was the last one with its name.
-fn find_record(id: &str) -> Option<Worker> {
-    Workers::open_user_dir().ok()?.find_by_run(id).ok()?
 }
 
 fn is_here(project: &Project, wanted: &str) -> bool {
@@ -298,25 +270,13 @@ impl ResumedRun {
 
     /// Warns about what has changed since the start, and follows a project that was moved.
     fn prepare(&self, spec: &mut LaunchSpec, spec_file: &Path, project: &Project) {
-        let (id, root) = (&self.dir.id, project.root());
-        let began_in = spec.directory.clone();
-        let is_moved = !is_same_dir(&began_in, root);
-        if is_moved {
-            spec.move_to(root);
-        }
-        let mut warnings: Vec<String> =
-            spec.changed_settings_warning(spec_file).into_iter().collect();
-        if is_moved {
-            warnings.push(format!(
-                "this project is not where run {id} began ({}): it goes on here, in {}",
-                began_in.display(),
-                root.display()
-            ));
-        }
+        let id = &self.dir.id;
+        spec.follow_move(id, project.root());
+        spec.settings.warnings.extend(spec.changed_settings_warning(spec_file));
         if self.state.is_new {
-            warnings.push(format!("run {id} was cut off before it began, and begins now"));
+            let message = format!("run {id} was cut off before it began, and begins now");
+            spec.settings.warnings.push(message);
         }
-        spec.settings.warnings.append(&mut warnings);
     }
 }
 
@@ -364,8 +324,4 @@ pub(crate) fn launch(plan: LaunchPlan<'_>) -> Result<u8, Error> {
         LoopCommand::Plan | LoopCommand::Build | LoopCommand::Prompt => mode::launch(plan),
         LoopCommand::Work => work::launch(plan),
     }
-}
-
-fn is_same_dir(first: &Path, second: &Path) -> bool {
-    first == second || first.canonicalize().is_ok_and(|first| first == second)
 }

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use clap::Args;
 
-use crate::workers::registry::{Workers, ambiguous_run, find_run_anywhere};
+use crate::workers::registry::{Workers, only_match};
 use ralph_driver::resume;
 use ralph_events::error::Error;
 use ralph_events::event::Event;
@@ -20,22 +20,12 @@ use ralph_store::runs::{self, RunDir};
 
 use crate::cli::args::{OutputArgs, OutputMode};
 
-pub const RUNS_EXAMPLES: &str = "Examples:\n  ralph runs\n  ralph runs --json | jq .cost_usd";
-
 #[derive(Debug, Args)]
 pub struct RunsArgs {
     /// Print one JSON object per line.
     #[arg(long)]
     pub json: bool,
 }
-
-pub const REPLAY_EXAMPLES: &str = "\
-Examples:
-  The last run:
-    ralph replay
-
-  Another one, by the beginning of its id:
-    ralph replay 20261115-2027 --json";
 
 #[derive(Debug, Args)]
 pub struct ReplayArgs {
@@ -121,21 +111,16 @@ pub(super) fn locate_run(
     let workers = Workers::open_user_dir();
     let named = |name| workers.as_ref().ok()?.find_by_name(name);
     if let Some(worker) = wanted.and_then(named) {
-        return worker.run().ok_or_else(|| {
-            Error::failed(format!("worker '{}' has not done anything yet", worker.name))
-        });
+        return worker.run_with_journal();
     }
     let found = own().and_then(|project| {
         let dir = find_run(list_runs(&project)?, wanted)?;
         Ok((project, dir))
     });
     found.or_else(|err| {
-        let Some(wanted) = wanted else { return Err(err) };
-        let living = workers.as_ref().ok().and_then(|it| it.find_by_run(wanted).ok()?);
-        match living.and_then(|worker| worker.run()) {
-            Some(run) => Ok(run),
-            None => find_run_anywhere(wanted)?.filter(|(_, run)| run.has_started()).ok_or(err),
-        }
+        let (Some(wanted), Ok(workers)) = (wanted, workers) else { return Err(err) };
+        let run = workers.search(wanted)?.map(|worker| worker.run_with_journal()).transpose()?;
+        run.filter(|(_, run)| run.has_started()).ok_or(err)
     })
 }
 
@@ -161,12 +146,8 @@ pub(super) fn no_runs_error() -> Error {
 }
 
 pub(super) fn find_by_prefix(all: Vec<RunDir>, prefix: &str) -> Result<RunDir, Error> {
-    let mut matches = all.into_iter().filter(|run| runs::is_selected(&run.id, prefix));
-    match (matches.next(), matches.next()) {
-        (Some(run), None) => Ok(run),
-        (None, _) => {
-            Err(Error::input(format!("there is no run {prefix:?}")).hint("`ralph runs` lists them"))
-        }
-        (Some(first), Some(second)) => Err(ambiguous_run(prefix, &first, &second)),
-    }
+    let selected = all.into_iter().filter(|run| runs::is_selected(&run.id, prefix)).collect();
+    only_match(selected, prefix, |run: &RunDir| &run.id)?.ok_or_else(|| {
+        Error::input(format!("there is no run {prefix:?}")).hint("`ralph runs` lists them")
+    })
 }

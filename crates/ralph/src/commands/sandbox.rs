@@ -29,15 +29,6 @@ use ralph_sandbox::{
 use ralph_store::home::ralph_home;
 use ralph_store::project::Project;
 
-pub const EXAMPLES: &str = "\
-Examples:
-  Which sandboxes work here, and what they do not confine:
-    ralph sandbox check
-
-  Look around as an agent would:
-    ralph sandbox shell
-    ralph sandbox shell -- curl https://example.com";
-
 #[derive(Debug, Subcommand)]
 pub enum SandboxCommand {
     /// Test which sandboxes work here.

@@ -16,12 +16,6 @@ use ralph_events::redact;
 use crate::cli::args::ProjectArgs;
 use crate::{project_dir, recover};
 
-pub const EXAMPLES: &str = "\
-Examples:
-  ralph settings
-  RALPH_AGENT__MODEL=opus ralph settings
-  ralph settings --schema > settings.schema.json";
-
 #[derive(Debug, Args)]
 pub struct SettingsArgs {
     /// Read this file instead of `.ralph/settings.json`.

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use ralph_events::control_chars::ControlCharFilter;
+use ralph_events::text;
 use ralph_report::width;
 use ralph_tasks::order::{self, StoryStatus};
 use ralph_tasks::{Story, TaskList};
@@ -65,12 +66,8 @@ pub fn progress_text(done: usize, total: usize) -> String {
 }
 
 fn blocked_by(blockers: &[&str]) -> String {
-    let ids: Vec<String> = blockers.iter().take(MAX_WAITS).map(|id| sanitize(id, MAX_ID)).collect();
-    let more = match blockers.len().saturating_sub(MAX_WAITS) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    format!("waits for {}{more}", ids.join(", "))
+    let ids: Vec<String> = blockers.iter().map(|id| sanitize(id, MAX_ID)).collect();
+    format!("waits for {}", text::first_few(&ids, MAX_WAITS))
 }
 
 pub fn story_text(story: &Story) -> String {

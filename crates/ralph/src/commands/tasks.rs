@@ -16,17 +16,7 @@ use ralph_tasks::order::{self, StoryStatus};
 use ralph_tasks::{Story, TaskList, TaskProblem, edit};
 
 use super::new::DocumentsArgs;
-use crate::task_memory;
-
-pub const EXAMPLES: &str = "\
-Examples:
-  ralph tasks
-  ralph tasks next
-  ralph tasks add \"Reset by mail\" --criterion \"A mail with a link is sent\"
-  ralph tasks set US-001 --passes --notes \"Done in src/reset.rs\"
-
-  The titles of the open stories:
-    ralph tasks --json | jq -r 'select(.passes | not) | .title'";
+use crate::task_memory::ListHistory;
 
 #[derive(Debug, Args)]
 pub struct TasksArgs {
@@ -70,32 +60,21 @@ pub enum TasksFormat {
 #[derive(Debug, Subcommand)]
 pub enum TasksCommand {
     /// List the stories (the default).
-    #[command(after_help = "Examples:\n  ralph tasks list\n  ralph tasks list --json")]
     List,
 
-    /// Show the next story: the lowest priority number among those that can start.
-    #[command(after_help = "Examples:\n  ralph tasks next\n  ralph tasks next --json | jq -r .id")]
+    /// Show the story to work on: the smallest priority of those that wait for nothing.
     Next,
 
     /// Show a story.
-    #[command(after_help = "Examples:\n  ralph tasks show US-001")]
     Show {
         /// Its id.
         id: String,
     },
 
     /// Add a story at the end of the list.
-    #[command(
-        after_help = "Examples:\n  ralph tasks add \"Reset by mail\" --criterion \"A mail with a link is sent\"\n  \
-                      ralph tasks add \"Expiry\" --criterion \"A link works for a day\" --depends-on US-1"
-    )]
     Add(Box<AddArgs>),
 
     /// Change a story.
-    #[command(
-        after_help = "Examples:\n  ralph tasks set US-001 --passes --notes \"Done in src/reset.rs\"\n  \
-                      ralph tasks set US-002 --passes=false --add-note \"It fails for long names\""
-    )]
     Set(Box<SetArgs>),
 }
 
@@ -176,11 +155,12 @@ fn parse_finite(text: &str) -> Result<f64, String> {
 
 pub fn tasks(project: &Project, args: &TasksArgs) -> Result<u8, Error> {
     let documents = args.place.documents(project);
+    let history = ListHistory { project, documents: &documents };
     match &args.command {
-        None | Some(TasksCommand::List) => list(project, &documents, args.format()),
-        Some(TasksCommand::Next) => next(project, &documents, args.format()),
+        None | Some(TasksCommand::List) => list(&history, args.format()),
+        Some(TasksCommand::Next) => next(&history, args.format()),
         Some(TasksCommand::Show { id }) => show(&documents, id, args.format()),
-        Some(TasksCommand::Add(new)) => add(project, &documents, new, args.format()),
+        Some(TasksCommand::Add(new)) => add(&history, new, args.format()),
         Some(TasksCommand::Set(changes)) => set(&documents, changes, args.format()),
     }
 }
@@ -231,9 +211,10 @@ pub(super) fn invalid_list_error(documents: &Documents, problems: &[TaskProblem]
     Error::input(lines.join("\n"))
 }
 
-fn list(project: &Project, documents: &Documents, format: TasksFormat) -> Result<u8, Error> {
+fn list(history: &ListHistory<'_>, format: TasksFormat) -> Result<u8, Error> {
+    let documents = history.documents;
     let list = read(documents)?;
-    let gone = task_memory::missing_story_count(project, documents, &list);
+    let gone = history.missing_story_count(&list);
     let text = match format {
         TasksFormat::Text => {
             let (name, room) = (documents.display_path(TASKS), OutputStream::stdout().width());
@@ -247,7 +228,7 @@ fn list(project: &Project, documents: &Documents, format: TasksFormat) -> Result
     crate::cli::print(&text)?;
     // Marks are the agent's claim; the ledger may disagree.
     if (list.is_complete() || gone > 0)
-        && let Some(doubts) = task_memory::completeness_doubts(project, documents, &list)
+        && let Some(doubts) = history.completeness_doubts(&list)
     {
         crate::cli::warn(&doubts);
     }
@@ -274,7 +255,8 @@ fn to_json(value: &Value) -> String {
     json_writer::compact(value).unwrap_or_default() + "\n"
 }
 
-fn next(project: &Project, documents: &Documents, format: TasksFormat) -> Result<u8, Error> {
+fn next(history: &ListHistory<'_>, format: TasksFormat) -> Result<u8, Error> {
+    let documents = history.documents;
     let list = read(documents)?;
     let problems = order::dependency_problems(&list);
     if !problems.is_empty() {
@@ -287,14 +269,12 @@ fn next(project: &Project, documents: &Documents, format: TasksFormat) -> Result
         (None, TasksFormat::Text) if list.stories.is_empty() => {
             crate::cli::print(&format!("{} has no stories yet\n", documents.display_path(TASKS)))
         }
-        (None, TasksFormat::Text) => {
-            match task_memory::completeness_doubts(project, documents, &list) {
-                None => crate::cli::print("every story passes\n"),
-                Some(doubts) => {
-                    crate::cli::print(&format!("every story is marked as passing; {doubts}\n"))
-                }
+        (None, TasksFormat::Text) => match history.completeness_doubts(&list) {
+            None => crate::cli::print("every story passes\n"),
+            Some(doubts) => {
+                crate::cli::print(&format!("every story is marked as passing; {doubts}\n"))
             }
-        }
+        },
     }
 }
 
@@ -325,12 +305,8 @@ fn show(documents: &Documents, id: &str, format: TasksFormat) -> Result<u8, Erro
     })
 }
 
-fn add(
-    project: &Project,
-    documents: &Documents,
-    args: &AddArgs,
-    format: TasksFormat,
-) -> Result<u8, Error> {
+fn add(history: &ListHistory<'_>, args: &AddArgs, format: TasksFormat) -> Result<u8, Error> {
+    let documents = history.documents;
     let title = one_line("the title", &args.title)?;
     let requested_id = args.id.as_deref().map(|id| one_line("the id", id)).transpose()?;
     let criteria: Vec<String> = args.criteria.iter().map(|text| normalize_lines(text)).collect();
@@ -343,7 +319,7 @@ fn add(
         id = requested_id.map_or_else(|| next_free_id(list), str::to_owned);
         for replaced in &args.replaces {
             // It may already be gone from the list.
-            if !task_memory::knows_story(project, documents, replaced) {
+            if !history.knows_story(replaced) {
                 find(documents, list, replaced)?;
             }
         }

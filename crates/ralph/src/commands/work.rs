@@ -4,7 +4,6 @@ use clap::Args;
 
 use crate::config::{LoadedSettings, Settings};
 use ralph_driver::run_spec::{GuardrailSpec, PromptSource, RunSpec, TasksSpec, Variables};
-use ralph_engine::completion::CompletionRule;
 use ralph_events::error::Error;
 use ralph_events::event::FailAction;
 use ralph_store::project::Project;
@@ -15,25 +14,12 @@ use ralph_tasks::ledger_store::{self, LedgerPaths};
 
 use super::new::DocumentsArgs;
 use super::tasks;
-use crate::cli::args::{CompletionArgs, LoopArgs, PromptArgs};
+use crate::cli::args::{LoopArgs, PromptArgs};
 use crate::launch::{
     self, LaunchAction, LaunchPlan, LaunchSpec, LoopCommand, TaskListSpec, prompt, rules,
 };
 use crate::recover::recover;
-use crate::task_memory::{self, TaskMemory, load_memory, load_run_memory};
-
-pub const EXAMPLES: &str = "\
-Examples:
-  Work through ralph/tasks.json with claude, one story per iteration:
-    ralph work -n 20
-
-  With another agent and another list:
-    ralph work --ralph-dir loops/billing -- codex
-
-The run is complete when every story passes and every command in
-verifyCommands succeeds. A list that looks finished is verified first.";
-
-const COMPLETION_PROMISE: &str = "COMPLETE";
+use crate::task_memory::{ListHistory, TaskMemory};
 
 #[derive(Debug, Default, Args)]
 pub struct WorkArgs {
@@ -43,12 +29,6 @@ pub struct WorkArgs {
     /// Accept the list as it is now, even if stories or checks have disappeared since the last run.
     #[arg(long)]
     pub accept_list: bool,
-
-    #[command(flatten)]
-    pub prompt: PromptArgs,
-
-    #[command(flatten)]
-    pub completion: CompletionArgs,
 
     #[command(flatten)]
     pub common: LoopArgs,
@@ -67,12 +47,9 @@ pub(crate) fn launch_spec(
     loaded: LoadedSettings,
 ) -> Result<LaunchSpec, Error> {
     let documents = args.place.documents(project);
-    let prompt = prompt_source(&documents, &args.prompt)?;
-    let default = || Ok(CompletionRule::Promise(COMPLETION_PROMISE.to_owned()));
-    let completion = rules::completion_rule(&args.completion, default)?;
+    let prompt = prompt_source(&documents, &args.common.prompt)?;
     let command = LoopCommand::Work;
-    let mut spec =
-        LaunchSpec::new(command, project, &args.common, None, loaded, prompt, completion);
+    let mut spec = LaunchSpec::new(command, project, &args.common, None, loaded, prompt)?;
     let directory = documents.dir().to_owned();
     spec.task_list = Some(TaskListSpec { directory, accepted: args.accept_list });
     Ok(spec)
@@ -124,7 +101,8 @@ impl ListState {
         let list = plan.spec.task_list.as_ref();
         let directory = list.map(|list| list.directory.as_path());
         let documents = Documents::new(project.root(), directory);
-        let paths = task_memory::ledger_paths(project, &documents);
+        let history = ListHistory { project, documents: &documents };
+        let paths = history.ledger_paths();
         let resume = plan.resume.as_ref();
         // A run interrupted before its first iteration starts anew, with its own ledger if it saved
         // one.
@@ -134,14 +112,12 @@ impl ListState {
         let accepted = list.is_some_and(|list| list.accepted) && own_run.is_none();
         let loaded = match own_run {
             // Its ledger already includes what was accepted at the start.
-            Some(resume) => {
-                load_run_memory(project, &documents, &paths, &resume.dir.id, has_guardrails)
-            }
+            Some(resume) => history.load_run(&resume.dir.id, has_guardrails),
             None if accepted => tasks::read_valid(&documents).map(|list| {
                 let memory = TaskMemory::from_list(&list);
                 (list, memory)
             }),
-            None => load_memory(project, &documents, &paths, has_guardrails),
+            None => history.load(has_guardrails),
         };
         let (list, memory) = loaded.map_err(|err| {
             let saved = "what its stories were when the last run saw them is in";
@@ -226,7 +202,7 @@ fn work_guardrails(settings: &Settings, ledger: &Ledger) -> Vec<GuardrailSpec> {
 }
 
 fn prompt_source(documents: &Documents, args: &PromptArgs) -> Result<PromptSource, Error> {
-    if args.prompt.is_some() || args.prompt_file.is_some() {
+    if args.is_given() {
         return prompt::prompt_source(args);
     }
     let path = documents.path(PROMPT);

@@ -10,56 +10,32 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// About eighteen steps, slow enough to follow.
 const STEP_DELAY: Duration = Duration::from_millis(1200);
 
-enum DemoStep {
-    /// `{case}` is the failing case from the prompt.
-    Text(&'static str),
-    /// Unless a tool failed.
-    Claim(&'static str),
-    /// With this many entries done.
-    Plan(&'static [&'static str], usize),
-    Read(&'static str),
-    Edit(&'static str, &'static str, &'static str),
-    Run(&'static str),
+/// The steps of the two iterations.
+#[derive(Deserialize)]
+struct Script {
+    first: Vec<DemoStep>,
+    second: Vec<DemoStep>,
 }
 
-const FIRST_ATTEMPT: &[DemoStep] = &[
-    DemoStep::Text("I'll read the script and its test first."),
-    DemoStep::Read("slugify.sh"),
-    DemoStep::Read("test.sh"),
-    DemoStep::Plan(FIRST_PLAN, 1),
-    DemoStep::Edit("slugify.sh", "tr ' ' '-'", "tr 'A-Z ' 'a-z-'"),
-    DemoStep::Run("sh slugify.sh 'Hello World'"),
-    DemoStep::Plan(FIRST_PLAN, 3),
-    DemoStep::Claim(
-        "Titles become lower-case names with dashes now: `Hello World` gives `hello-world`.",
-    ),
-];
-
-const FIRST_PLAN: &[&str] =
-    &["Read slugify.sh and test.sh", "Make names lower-case", "Try it on a title"];
-
-const SECOND_ATTEMPT: &[DemoStep] = &[
-    DemoStep::Text("Not done after all. This fails: {case}"),
-    DemoStep::Plan(SECOND_PLAN, 0),
-    DemoStep::Read("slugify.sh"),
-    DemoStep::Edit(
-        "slugify.sh",
-        "tr 'A-Z ' 'a-z-'",
-        "tr 'A-Z' 'a-z' | tr -cs 'a-z0-9\\n' '-' | sed 's/^-//; s/-$//'",
-    ),
-    DemoStep::Plan(SECOND_PLAN, 2),
-    DemoStep::Run("sh test.sh"),
-    DemoStep::Plan(SECOND_PLAN, 3),
-    DemoStep::Claim("Every run of other characters is a single dash now, and all the tests pass."),
-];
-
-const SECOND_PLAN: &[&str] =
-    &["Turn punctuation into single dashes", "Drop dashes at both ends", "Run all the tests"];
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum DemoStep {
+    /// `{case}` is the failing case from the prompt.
+    Text(String),
+    /// Unless a tool failed.
+    Claim(String),
+    /// With this many entries done.
+    Plan(Vec<String>, usize),
+    Read(String),
+    Edit(String, String, String),
+    Run(String),
+}
 
 const SESSION_ID: &str = "00000000-0000-4000-8000-00000000de30";
 
@@ -115,12 +91,13 @@ impl<W: Write> DemoAgent<'_, W> {
         if prompt.contains("Provide a short imperative commit message") {
             self.emit_text(COMMIT_MESSAGE)?;
         } else {
-            let steps = if case.is_some() { SECOND_ATTEMPT } else { FIRST_ATTEMPT };
+            let Script { first, second } = serde_json::from_str(include_str!("script.json"))?;
+            let steps = if case.is_some() { second } else { first };
             if case.is_some() {
                 // Time to read the guardrail's output.
                 thread::sleep(2 * self.pace);
             }
-            for step in steps {
+            for step in &steps {
                 thread::sleep(self.pace);
                 self.perform(step, case.unwrap_or_default())?;
             }
@@ -134,7 +111,7 @@ impl<W: Write> DemoAgent<'_, W> {
     }
 
     fn perform(&mut self, step: &DemoStep, case: &str) -> io::Result<()> {
-        match *step {
+        match step {
             DemoStep::Text(text) => self.emit_text(&text.replace("{case}", case)),
             DemoStep::Claim(_) if self.tool_failed => self
                 .emit_text("It still fails, so I am not done. The next iteration will know more."),
@@ -146,7 +123,7 @@ impl<W: Write> DemoAgent<'_, W> {
                     .iter()
                     .enumerate()
                     .map(|(at, text)| {
-                        let status = match at.cmp(&done) {
+                        let status = match at.cmp(done) {
                             std::cmp::Ordering::Less => "completed",
                             std::cmp::Ordering::Equal => "in_progress",
                             std::cmp::Ordering::Greater => "pending",

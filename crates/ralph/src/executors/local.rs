@@ -29,12 +29,15 @@ impl Executor for LocalExecutor {
     /// Carries out the saved spec, and returns after the end of the run.
     fn start(&self, run: &Worker, _interrupts: Option<Interrupts>) -> Result<Start, Error> {
         let mut spec = run.spec()?;
+        if let (None, Some((project, dir))) = (&spec.worktree, run.run()) {
+            spec.follow_move(&dir.id, project.root());
+        }
         project_dir::refuse_link_out(&spec.directory)?;
         // tmux started this process elsewhere.
         std::env::set_current_dir(&spec.directory).map_err(|err| {
             let path = spec.directory.display();
             Error::failed(format!("cannot enter the directory {path}: {err}"))
-                .hint("restore it, or spawn the worker again from another directory")
+                .hint(format!("restore it, or run `ralph resume {}` from its new path", run.name))
         })?;
         let origin = project_dir::open_project(&ProjectArgs { project_dir: None })?;
         let project = match &spec.worktree {
@@ -68,10 +71,6 @@ impl Executor for LocalExecutor {
     }
 
     fn close(&self, _run: &Worker) {}
-
-    fn collect(&self, _run: &Worker) -> Option<Worktree> {
-        None
-    }
 }
 
 fn open_worktree(worktree: &Worktree, name: &str) -> Result<Project, Error> {

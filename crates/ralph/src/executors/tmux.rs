@@ -11,7 +11,6 @@ use super::{Executor, Start};
 use crate::cli::warn;
 use crate::workers::store::{StoredState, Worker, worker_files_error};
 use crate::workers::watch::{WatchResult, WorkerWatcher};
-use crate::workers::worktree::Worktree;
 use ralph_events::error::{Error, ErrorKind};
 use ralph_process::{self as process, Interrupts, trust};
 use ralph_report::worker_lines::{WorkerState, WorkerStatus};
@@ -81,16 +80,12 @@ impl Executor for TmuxExecutor {
             tmux.close(&window);
         }
     }
-
-    fn collect(&self, run: &Worker) -> Option<Worktree> {
-        run.worktree()
-    }
 }
 
 pub fn find_window(tmux: &Tmux, run: &Worker) -> Result<TmuxWindow, Error> {
     let name = &run.name;
     tmux.find(name).ok_or_else(|| {
-        Error::failed(format!("worker '{name}' has no window: its loop is not running"))
+        Error::failed(format!("{} has no window: its loop is not running", run.label()))
             .hint(format!("ralph status {name}, or ralph logs {name}"))
     })
 }

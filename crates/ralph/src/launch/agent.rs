@@ -204,7 +204,7 @@ const SEPARATE_ARGUMENTS_HINT: &str = "that is one program, blanks and all; its 
 
 fn not_installed_error(program: &str, adapter: &'static dyn Adapter, dir: &Path) -> Error {
     let has_blanks = program.contains(char::is_whitespace);
-    let error = Error::usage(format!("the agent was not found: {program}"));
+    let error = Error::input(format!("the agent was not found: {program}"));
     if program.contains('/') {
         match std::fs::metadata(dir.join(program)) {
             Ok(meta) if meta.is_dir() => {

@@ -5,8 +5,8 @@ use std::fs::File;
 use super::LaunchPlan;
 use super::reporters::reporter;
 use crate::cli::args::OutputMode;
-use crate::workers::control::{RunControl, SharedState};
-use crate::workers::files::StateFiles;
+use crate::workers::control::RunControl;
+use crate::workers::files::{RunRecord, StateFiles};
 use crate::workers::registry::{WorkerLock, Workers};
 use crate::workers::store::{Worker, read_state};
 use jiff::tz::TimeZone;
@@ -20,7 +20,6 @@ use ralph_report::style::Style;
 use ralph_report::terminal::TerminalReporter;
 use ralph_report::worker_lines::{WorkerState, WorkerStatus, WorkerTracker};
 use ralph_report::{Backpressure, Reporter};
-use ralph_store::runs::RunDir;
 
 /// The window of a run: its name, which the process that opened the window reserved.
 #[derive(Debug)]
@@ -62,8 +61,16 @@ impl NameReservation {
         Ok(reserved.map(|(worker, lock)| NameReservation::Own(worker, lock)))
     }
 
-    /// Makes the name that of this run. A run that is resumed goes on with its state.
-    pub(super) fn claim(self, run: &RunDir, spec: &RunSpec) -> std::io::Result<NamedRun> {
+    /// Makes the name that of this run, and listens for requests. Returns the reporters: the terminal
+    /// and the state files. A run that is resumed goes on with its state.
+    pub(super) fn attach(
+        self,
+        session: &mut RunSession,
+        spec: &RunSpec,
+        form: OutputMode,
+        style: Style,
+    ) -> std::io::Result<Vec<Box<dyn Reporter>>> {
+        let run = session.world.run_dir().clone();
         let foreground = matches!(self, NameReservation::Own(..));
         let (Window { worker, claim, previous }, _lock) = match self {
             NameReservation::Window(window) => (window, None),
@@ -87,17 +94,25 @@ impl NameReservation {
             },
             None => WorkerState { foreground, ..new },
         };
-        Ok(NamedRun { worker, state, claim })
+        let record = RunRecord::shared(worker, run.clone());
+        let (control, wake_pipe) = RunControl::open(record.clone(), claim, &run, !foreground)?;
+        session.world.set_control(Box::new(control), wake_pipe)?;
+        if state.interactive {
+            // Without standard input there are no keys.
+            let _ = session.world.watch_keys();
+        }
+        let tracker = WorkerTracker::new(state, TimeZone::system());
+        let window: Box<dyn Reporter> = match form {
+            _ if tracker.state.interactive => Box::new(PtyMirror::new(tracker.clone())),
+            OutputMode::Human | OutputMode::Plain if tracker.state.is_spawned() => Box::new(
+                TerminalReporter::stdio(style, Backpressure::DropWhenSlow)
+                    .for_worker(tracker.clone()),
+            ),
+            _ => reporter(form, style, Backpressure::DropWhenSlow),
+        };
+        let files = StateFiles::new(record, tracker);
+        Ok(vec![window, Box::new(files)])
     }
-}
-
-/// A run that other processes control by name.
-#[derive(Debug)]
-pub(super) struct NamedRun {
-    worker: Worker,
-    state: WorkerState,
-    /// Held as long as the run lives.
-    claim: File,
 }
 
 /// The state of a run that has not begun.
@@ -117,37 +132,5 @@ fn initial_state(name: &str, spec: &RunSpec) -> WorkerState {
         directory: spec.directory.to_string_lossy().into_owned(),
         interactive: spec.agent.interactive,
         ..WorkerState::default()
-    }
-}
-
-impl NamedRun {
-    /// Listens for requests. Returns the reporters: the terminal and the state files.
-    pub(super) fn attach(
-        self,
-        session: &mut RunSession,
-        form: OutputMode,
-        style: Style,
-    ) -> std::io::Result<Vec<Box<dyn Reporter>>> {
-        let run = session.world.run_dir().clone();
-        let shared_state = SharedState::default();
-        let NamedRun { worker, state, claim } = self;
-        let (control, wake_pipe) =
-            RunControl::open(worker.clone(), claim, &run, shared_state.clone(), !state.foreground)?;
-        session.world.set_control(Box::new(control), wake_pipe)?;
-        if state.interactive {
-            // Without standard input there are no keys.
-            let _ = session.world.watch_keys();
-        }
-        let tracker = WorkerTracker::new(state, TimeZone::system());
-        let window: Box<dyn Reporter> = match form {
-            _ if tracker.state.interactive => Box::new(PtyMirror::new(tracker.clone())),
-            OutputMode::Human | OutputMode::Plain if tracker.state.is_spawned() => Box::new(
-                TerminalReporter::stdio(style, Backpressure::DropWhenSlow)
-                    .for_worker(tracker.clone()),
-            ),
-            _ => reporter(form, style, Backpressure::DropWhenSlow),
-        };
-        let files = StateFiles::new(worker, run, tracker, shared_state);
-        Ok(vec![window, Box::new(files)])
     }
 }

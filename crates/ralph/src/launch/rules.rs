@@ -11,12 +11,13 @@ use ralph_engine::stall::StallRule;
 use ralph_events::error::Error;
 use ralph_git::ScmSpec;
 
-use super::Defaults;
+use super::{Defaults, LoopCommand};
 
-/// The rule of the flags, or the default. Refuses rules that silence satisfies.
-pub(crate) fn completion_rule(
+/// The rule of the flags, or the command's own. Refuses rules that silence satisfies.
+pub(super) fn completion_rule(
+    command: LoopCommand,
     args: &CompletionArgs,
-    default: impl FnOnce() -> Result<CompletionRule, Error>,
+    settings: &Settings,
 ) -> Result<CompletionRule, Error> {
     let says_nothing = |flag: &str| {
         Error::usage(format!("{flag} is satisfied by an agent that says nothing"))
@@ -43,10 +44,14 @@ pub(crate) fn completion_rule(
             _ => Ok(CompletionRule::Response(text.clone())),
         };
     }
-    default()
+    match command {
+        LoopCommand::Run => configured_response(settings),
+        LoopCommand::Spawn => Ok(CompletionRule::Never),
+        _ => Ok(CompletionRule::Promise("COMPLETE".to_owned())),
+    }
 }
 
-pub(crate) fn configured_response(settings: &Settings) -> Result<CompletionRule, Error> {
+fn configured_response(settings: &Settings) -> Result<CompletionRule, Error> {
     if settings.completion_response.trim().is_empty() {
         return Err(Error::config("completionResponse is empty")
             .hint("an agent that says nothing would then be done; choose a word"));

@@ -15,6 +15,7 @@ use ralph_events::error::Error;
 use ralph_store::project::Project;
 use ralph_store::saved_path::{self, rebase};
 
+use super::rules::completion_rule;
 use super::settings::settings_files;
 use super::{Defaults, LoopCommand};
 
@@ -79,13 +80,13 @@ impl LaunchSpec {
         config: Option<&Path>,
         settings: LoadedSettings,
         prompt: PromptSource,
-        completion: CompletionRule,
-    ) -> LaunchSpec {
+    ) -> Result<LaunchSpec, Error> {
+        let completion = completion_rule(command, &args.completion, &settings.settings)?;
         let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
         let files = settings.files.iter().cloned().map(absolute).collect();
         let mut origins = settings.origins;
         origins.retain(|_, origin| *origin != SettingOrigin::Default);
-        LaunchSpec {
+        Ok(LaunchSpec {
             command,
             directory: project.root().to_owned(),
             settings: LoadedSettings { files, origins, ..settings },
@@ -105,7 +106,7 @@ impl LaunchSpec {
                 verbose: args.verbose,
                 quiet: args.quiet,
             },
-        }
+        })
     }
 
     pub(crate) fn to_json(&self) -> Result<Vec<u8>, Error> {
@@ -124,9 +125,16 @@ impl LaunchSpec {
         files.into_iter().map(|file| (file.clone(), display_name(&file))).collect()
     }
 
-    /// For a project that was moved.
-    pub(crate) fn move_to(&mut self, root: &Path) {
+    /// Goes on at the new path of a project that was moved, with a warning.
+    pub(crate) fn follow_move(&mut self, run: &str, root: &Path) {
+        if self.directory == root || self.directory.canonicalize().is_ok_and(|from| from == root) {
+            return;
+        }
         let from = std::mem::replace(&mut self.directory, root.to_owned());
+        let (before, now) = (from.display(), root.display());
+        self.settings.warnings.push(format!(
+            "this project is not where run {run} began ({before}): it goes on here, in {now}"
+        ));
         let files = self.settings_files.iter_mut().chain(&mut self.settings.files);
         files.for_each(|file| rebase(file, &from, root));
         if let PromptSource::File(path) | PromptSource::FileOrDefault { path, .. } =

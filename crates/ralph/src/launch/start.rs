@@ -126,10 +126,8 @@ impl CheckedRun<'_> {
         let output = self.plan.view.output;
         let style = style(self.plan.view, self.plan.settings());
         let is_in_window = matches!(name, Some(NameReservation::Window(_)));
-        let attach = |name: NameReservation| {
-            let named = name.claim(session.world.run_dir(), &self.spec)?;
-            named.attach(session, output, style.clone())
-        };
+        let attach =
+            |name: NameReservation| name.attach(session, &self.spec, output, style.clone());
         let attached = name.map(attach).transpose();
         let mut reporters = match attached {
             Ok(Some(reporters)) => reporters,

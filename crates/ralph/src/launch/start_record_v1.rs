@@ -21,7 +21,7 @@ use ralph_store::runs::RunDir;
 use ralph_store::safe_fs::read_own;
 use ralph_store::saved_path;
 
-use super::{LaunchSpec, LoopCommand, prompt, rules};
+use super::{LaunchSpec, LoopCommand, prompt};
 
 const MAX_RECORD_BYTES: u64 = 64 << 20;
 
@@ -102,22 +102,18 @@ fn run_spec_of(
         CliCommand::Run(mut args) => {
             restore_piped(&mut args.prompt);
             let prompt = prompt::prompt_source(&args.prompt)?;
-            let default = || rules::configured_response(&settings.settings);
-            let completion = rules::completion_rule(&args.completion, default)?;
-            let (command, common) = (LoopCommand::Run, &args.common);
-            return Ok(LaunchSpec::new(
-                command, project, common, None, settings, prompt, completion,
-            ));
+            return LaunchSpec::new(LoopCommand::Run, project, &args, None, settings, prompt);
         }
         CliCommand::Work(mut args) => {
-            restore_piped(&mut args.prompt);
+            restore_piped(&mut args.common.prompt);
             return work::launch_spec(project, &args, settings);
         }
         CliCommand::Plan(args) => (LoopCommand::Plan, *args),
         CliCommand::Build(args) => (LoopCommand::Build, *args),
         CliCommand::Prompt(args) => {
             let AdHocArgs { file, mut mode } = *args;
-            mode.prompt.prompt_file = file.or(mode.prompt.prompt_file);
+            let prompt = &mut mode.common.prompt;
+            prompt.prompt_file = file.or_else(|| prompt.prompt_file.take());
             (LoopCommand::Prompt, mode)
         }
         _ => {
@@ -126,11 +122,9 @@ fn run_spec_of(
             );
         }
     };
-    restore_piped(&mut args.prompt);
-    let prompt = mode::select_prompt(project, &args.prompt, command)?;
-    let completion = mode::completion_rule(&args.completion)?;
-    let (common, config) = (&args.common, args.config.as_deref());
-    Ok(LaunchSpec::new(command, project, common, config, settings, prompt, completion))
+    restore_piped(&mut args.common.prompt);
+    let prompt = mode::select_prompt(project, &args.common.prompt, command)?;
+    LaunchSpec::new(command, project, &args.common, args.config.as_deref(), settings, prompt)
 }
 
 #[derive(Debug, Deserialize)]

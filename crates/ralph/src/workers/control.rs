@@ -1,17 +1,15 @@
 //! Requests to a run, on the side of the run.
 
-use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::rc::Rc;
+use std::os::unix::fs::OpenOptionsExt;
 use std::time::SystemTime;
 
-use super::store::{StoredState, Worker};
+use super::files::SharedRecord;
+use super::store::Worker;
 use ralph_driver::world::ControlSource;
 use ralph_process::create_named_pipe;
-use ralph_report::worker_lines::{WorkerState, WorkerStatus};
 use ralph_store::requests::{self, Request, RequestQueue, SendError, is_pipe};
 use ralph_store::runs::RunDir;
 use ralph_store::save::save_without_sync;
@@ -25,7 +23,7 @@ impl Worker {
     }
 
     pub fn send_request(&self, request: &Request) -> io::Result<()> {
-        let old_pipe = self.path.join("wake");
+        let old_pipe = self.old_pipe();
         if *request == Request::Stop && is_pipe(&old_pipe) {
             // Loops of version 0.1 take it from a file.
             save_without_sync(&self.path.join("request.json"), br#"{"request":"kill"}"#)?;
@@ -68,87 +66,43 @@ fn create_wake_pipe(queue: &RequestQueue) -> io::Result<OwnedFd> {
     Ok(pipe.into())
 }
 
-pub type SharedState = Rc<RefCell<Option<WorkerState>>>;
-
-/// Takes the requests to a run, and repairs its state file.
+/// Takes the requests to a run.
 #[derive(Debug)]
 pub struct RunControl {
-    worker: Worker,
+    record: SharedRecord,
     queue: RequestQueue,
     /// The number of the last request that the run has taken.
     taken: u64,
-    shared_state: SharedState,
-    /// The state file, as it was when it was last found right.
-    checked: Option<CheckedState>,
-    /// The worker's directory at the start.
-    directory_id: Option<(u64, u64)>,
+    /// The list of requests after it was read.
+    listed: Option<SystemTime>,
     /// Nobody could end the run by its terminal.
     needs_requests: bool,
     /// The lock of the name, held until the run's files are closed.
     _claim: File,
 }
 
-/// Inode and modification time of a state file, and the status that it should have.
-type CheckedState = (u64, SystemTime, WorkerStatus);
-
 impl RunControl {
     /// Returns the control of a run and the pipe that announces requests. Starting a run is a later
     /// decision than any request from before.
     pub fn open(
-        worker: Worker,
+        record: SharedRecord,
         claim: File,
         run: &RunDir,
-        shared_state: SharedState,
         needs_requests: bool,
     ) -> io::Result<(RunControl, OwnedFd)> {
         let queue = RequestQueue::of(run);
         let pipe = create_wake_pipe(&queue)?;
         queue.clear()?;
-        let control = RunControl {
-            directory_id: worker.directory(),
-            worker,
-            queue,
-            taken: 0,
-            shared_state,
-            checked: None,
-            needs_requests,
-            _claim: claim,
-        };
+        let control =
+            RunControl { record, queue, taken: 0, listed: None, needs_requests, _claim: claim };
         Ok((control, pipe))
-    }
-
-    /// The file was removed or edited. Write errors are retried at the next event.
-    fn repair_state(&mut self) {
-        let shared = self.shared_state.borrow();
-        let Some(state) = shared.as_ref() else { return };
-        let file = self.worker.state_path().metadata().ok();
-        let current = file.and_then(|it| Some((it.ino(), it.modified().ok()?, state.status)));
-        // After every agent, so it must be cheap.
-        if current.is_some() && current == self.checked {
-            return;
-        }
-        match self.worker.load_state() {
-            StoredState::State(found) if (found.status, found.pid) == (state.status, state.pid) => {
-                self.checked = current;
-            }
-            StoredState::State(found) => {
-                let max_iterations = found.max_iterations;
-                let _ = self.worker.save(&WorkerState { max_iterations, ..state.clone() });
-            }
-            // An editor may be saving it in place. Commands that need it wait, move it aside
-            // and wake the loop.
-            StoredState::Invalid(_) => {}
-            StoredState::Missing => {
-                let _ = self.worker.save(state);
-            }
-        }
     }
 
     /// The user may have edited the limit.
     fn with_limit(&self, request: Request) -> Request {
         match request {
             Request::Resume { max_iterations: None } => {
-                Request::Resume { max_iterations: self.worker.edited_limit() }
+                Request::Resume { max_iterations: self.record.borrow().worker.edited_limit() }
             }
             request => request,
         }
@@ -162,13 +116,14 @@ impl Drop for RunControl {
 }
 
 impl ControlSource for RunControl {
+    /// Called after every agent, so it must be cheap.
     fn take(&mut self) -> Vec<Request> {
-        // The directory may be that of another run now.
-        if self.worker.directory() == self.directory_id {
-            self.repair_state();
-        } else if self.needs_requests {
+        let is_in_place = self.record.borrow_mut().repair();
+        let listed = self.queue.version();
+        if !is_in_place && self.needs_requests || listed.is_some() && listed == self.listed {
             return Vec::new();
         }
+        self.listed = listed;
         let pending = self.queue.pending(self.taken).unwrap_or_default();
         if let Some((last, _)) = pending.last() {
             self.taken = *last;
@@ -183,12 +138,13 @@ impl ControlSource for RunControl {
     }
 
     fn obstacle(&mut self) -> Option<String> {
-        let is_lost = self.needs_requests && self.worker.directory() != self.directory_id;
+        let record = self.record.borrow();
+        let is_lost = self.needs_requests && !record.is_in_place();
         is_lost.then(|| {
             format!(
                 "{} was removed, or is that of another worker now: nobody could ask this loop for \
                  anything any more",
-                self.worker.path.display()
+                record.worker.path.display()
             )
         })
     }
@@ -196,7 +152,10 @@ impl ControlSource for RunControl {
 
 #[cfg(test)]
 mod tests {
+    use super::super::files::RunRecord;
+    use super::super::store::StoredState;
     use super::*;
+    use ralph_report::worker_lines::{WorkerState, WorkerStatus};
 
     struct Scene {
         _dir: tempfile::TempDir,
@@ -204,10 +163,14 @@ mod tests {
         run: RunDir,
     }
 
+    fn begun() -> WorkerState {
+        WorkerState { pid: Some(1), ..WorkerState::default() }
+    }
+
     impl Scene {
         fn new() -> Scene {
             let dir = tempfile::tempdir().unwrap();
-            let worker = Worker { name: "agent".into(), path: dir.path().join("agent") };
+            let worker = Worker::at("agent", dir.path().join("agent"));
             worker.create().unwrap();
             let run = RunDir { id: "run".into(), path: dir.path().join("run") };
             run.create().unwrap();
@@ -215,16 +178,17 @@ mod tests {
         }
 
         fn control(&self, state: WorkerState) -> (RunControl, OwnedFd) {
-            let shared_state = Rc::new(RefCell::new(Some(state)));
+            let record = RunRecord::shared(self.worker.clone(), self.run.clone());
+            record.borrow_mut().saved = state;
             let claim = self.worker.claim().unwrap();
-            RunControl::open(self.worker.clone(), claim, &self.run, shared_state, true).unwrap()
+            RunControl::open(record, claim, &self.run, true).unwrap()
         }
     }
 
     #[test]
     fn requests_are_taken_once_in_order_and_acknowledged() {
         let scene = Scene::new();
-        let state = WorkerState { max_iterations: 70, ..WorkerState::default() };
+        let state = WorkerState { max_iterations: 70, ..begun() };
         let queue = RequestQueue::of(&scene.run);
         queue.send(&Request::Stop).unwrap();
         let (mut control, pipe) = scene.control(state);
@@ -257,7 +221,7 @@ mod tests {
     fn worker_loop_rewrites_damaged_state() {
         let scene = Scene::new();
         let worker = &scene.worker;
-        let state = WorkerState { worker_name: "agent".into(), ..WorkerState::default() };
+        let state = WorkerState { worker_name: "agent".into(), ..begun() };
         let (mut control, _pipe) = scene.control(state.clone());
         for damaged in ["", "{\"status\": \"run"] {
             std::fs::write(worker.state_path(), damaged).unwrap();
@@ -284,7 +248,7 @@ mod tests {
     fn worker_loop_detects_replaced_directory() {
         let scene = Scene::new();
         let worker = &scene.worker;
-        let (mut control, _pipe) = scene.control(WorkerState::default());
+        let (mut control, _pipe) = scene.control(begun());
         assert_eq!(control.obstacle(), None);
         std::fs::rename(&worker.path, worker.path.with_file_name("gone")).unwrap();
         assert!(control.obstacle().is_some());

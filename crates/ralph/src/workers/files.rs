@@ -1,9 +1,12 @@
 //! Writes the `state.json` of a run, into the directories of the run and of its name, and `iterations.log`.
 
-use std::io::ErrorKind;
+use std::cell::RefCell;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
+use std::rc::Rc;
+use std::time::SystemTime;
 
-use super::control::SharedState;
-use super::store::{Worker, save_state};
+use super::store::{StoredState, Worker, save_state};
 use ralph_report::worker_lines::{WorkerState, WorkerStatus, WorkerTracker};
 use ralph_report::{Problem, Recorded, Redraw, Reporter};
 use ralph_store::runs::RunDir;
@@ -12,12 +15,95 @@ use ralph_store::runs::RunDir;
 /// once, and so is every change in the background, where a run must not go on unseen.
 const SAVE_INTERVAL_MS: i64 = 100;
 
+/// The files of a living run: [`StateFiles`] writes them, the control of the run repairs them.
+#[derive(Debug)]
+pub struct RunRecord {
+    pub(super) worker: Worker,
+    run: RunDir,
+    /// The worker's directory at the start.
+    directory_id: Option<(u64, u64)>,
+    /// The state in the files; the default before the first one.
+    pub(super) saved: WorkerState,
+    /// The state file, as it was when it was last found right.
+    checked: Option<CheckedState>,
+}
+
+/// Inode and modification time of a state file, and the status that it should have.
+type CheckedState = (u64, SystemTime, WorkerStatus);
+
+pub type SharedRecord = Rc<RefCell<RunRecord>>;
+
+impl RunRecord {
+    pub fn shared(worker: Worker, run: RunDir) -> SharedRecord {
+        let (directory_id, saved) = (worker.directory(), WorkerState::default());
+        Rc::new(RefCell::new(RunRecord { worker, run, directory_id, saved, checked: None }))
+    }
+
+    /// Otherwise the directory was removed, or belongs to another run now.
+    pub(super) fn is_in_place(&self) -> bool {
+        self.worker.directory() == self.directory_id
+    }
+
+    fn save(&mut self, state: &mut WorkerState) -> io::Result<()> {
+        if *state == self.saved {
+            return Ok(());
+        }
+        // The user may edit the limit while the worker is paused; it applies on resume and must not
+        // be overwritten.
+        if state.status == WorkerStatus::Paused
+            && self.saved.status == WorkerStatus::Paused
+            && let Some(limit) = self.worker.edited_limit()
+        {
+            state.max_iterations = limit;
+        }
+        if self.saved.run_id != state.run_id {
+            self.worker.save_start_state(state)?;
+        }
+        self.worker.save(state)?;
+        match save_state(&self.run.path.join("state.json"), state) {
+            // The project is gone; the driver reports it.
+            Err(err) if err.kind() != ErrorKind::NotFound => return Err(err),
+            _ => {}
+        }
+        self.saved = state.clone();
+        Ok(())
+    }
+
+    /// Writes a state file again that was removed or edited. Returns whether the record is in
+    /// place. Write errors are retried at the next event.
+    pub(super) fn repair(&mut self) -> bool {
+        if !self.is_in_place() {
+            return false;
+        }
+        let state = &self.saved;
+        let file = self.worker.state_path().metadata().ok();
+        let current = file.and_then(|it| Some((it.ino(), it.modified().ok()?, state.status)));
+        if state.pid.is_none() || current.is_some() && current == self.checked {
+            return true;
+        }
+        match self.worker.load_state() {
+            StoredState::State(found) if (found.status, found.pid) == (state.status, state.pid) => {
+                self.checked = current;
+            }
+            StoredState::State(found) => {
+                let max_iterations = found.max_iterations;
+                let _ = self.worker.save(&WorkerState { max_iterations, ..state.clone() });
+            }
+            // An editor may be saving it in place. Commands that need it wait, move it aside
+            // and wake the loop.
+            StoredState::Invalid(_) => {}
+            StoredState::Missing => {
+                let _ = self.worker.save(state);
+            }
+        }
+        true
+    }
+}
+
 #[derive(Debug)]
 pub struct StateFiles {
-    worker: Worker,
-    run: RunDir,
+    record: SharedRecord,
     tracker: WorkerTracker,
-    saved: WorkerState,
     saved_ms: i64,
     now_ms: i64,
     /// Something is not saved yet.
@@ -25,26 +111,13 @@ pub struct StateFiles {
     lines: Vec<String>,
     problem: Option<Problem>,
     has_warned: bool,
-    shared_state: SharedState,
-    /// The directory's identity at the start.
-    directory_id: Option<(u64, u64)>,
 }
 
 impl StateFiles {
-    pub fn new(
-        worker: Worker,
-        run: RunDir,
-        tracker: WorkerTracker,
-        shared_state: SharedState,
-    ) -> Self {
-        let saved = WorkerState::default();
+    pub fn new(record: SharedRecord, tracker: WorkerTracker) -> Self {
         StateFiles {
-            shared_state,
-            directory_id: worker.directory(),
-            worker,
-            run,
+            record,
             tracker,
-            saved,
             saved_ms: 0,
             now_ms: 0,
             is_pending: false,
@@ -55,7 +128,7 @@ impl StateFiles {
     }
 
     fn is_due(&self) -> bool {
-        let (state, saved) = (&self.tracker.state, &self.saved);
+        let (state, saved) = (&self.tracker.state, &self.record.borrow().saved);
         self.is_pending
             && (!state.foreground
                 || state.status != saved.status
@@ -64,39 +137,42 @@ impl StateFiles {
                 || (self.now_ms - self.saved_ms).abs() >= SAVE_INTERVAL_MS)
     }
 
-    fn save(&mut self) -> std::io::Result<()> {
+    fn save(&mut self) -> io::Result<()> {
+        let mut record = self.record.borrow_mut();
         if !self.lines.is_empty() {
-            self.worker.append_log(&self.lines)?;
+            record.worker.append_log(&self.lines)?;
             self.lines.clear();
         }
-        if self.tracker.state != self.saved {
-            self.merge_edited_limit();
-            if self.saved.run_id != self.tracker.state.run_id {
-                self.worker.save_start_state(&self.tracker.state)?;
-            }
-            let state = &self.tracker.state;
-            *self.shared_state.borrow_mut() = Some(state.clone());
-            self.worker.save(state)?;
-            match save_state(&self.run.path.join("state.json"), state) {
-                // The project is gone; the driver reports it.
-                Err(err) if err.kind() != ErrorKind::NotFound => return Err(err),
-                _ => {}
-            }
-            self.saved = state.clone();
-        }
-        Ok(())
+        record.save(&mut self.tracker.state)
     }
 
-    /// The user may edit the limit while the worker is paused; it applies on resume and must not be
-    /// overwritten.
-    fn merge_edited_limit(&mut self) {
-        let state = &mut self.tracker.state;
-        if state.status == WorkerStatus::Paused
-            && self.saved.status == WorkerStatus::Paused
-            && let Some(limit) = self.worker.edited_limit()
-        {
-            state.max_iterations = limit;
+    fn save_or_report(&mut self) {
+        let worker = self.record.borrow().worker.clone();
+        let path = worker.path.display();
+        if !self.record.borrow().is_in_place() {
+            if !std::mem::replace(&mut self.has_warned, true) {
+                let message =
+                    format!("the worker's state cannot be kept in {path}: it was removed");
+                self.problem = Some(Problem::Warning(message));
+            }
+            return;
         }
+        let Err(err) = self.save() else { return };
+        // Use the reserved space for the final state.
+        worker.release();
+        let is_saved = self.save().is_ok() && self.tracker.state.status.has_ended();
+        let state = &self.tracker.state;
+        // The end of a run is in its journal, and the last line there.
+        let is_recorded = state.foreground && state.exit_code.is_some();
+        if is_saved || is_recorded || std::mem::replace(&mut self.has_warned, true) {
+            return;
+        }
+        let message = format!("cannot write the worker's state in {path}: {err}");
+        self.problem = Some(if state.foreground {
+            Problem::Warning(message)
+        } else {
+            Problem::Failure(format!("{message}; free space or permissions are needed to go on"))
+        });
     }
 }
 
@@ -132,39 +208,9 @@ impl Reporter for StateFiles {
 
     fn finish(&mut self) {
         self.save_or_report();
-        if self.worker.directory() == self.directory_id {
-            self.worker.release();
+        let record = self.record.borrow();
+        if record.is_in_place() {
+            record.worker.release();
         }
-    }
-}
-
-impl StateFiles {
-    fn save_or_report(&mut self) {
-        let path = self.worker.path.display().to_string();
-        if self.worker.directory() != self.directory_id {
-            // The directory now belongs to another run.
-            if !std::mem::replace(&mut self.has_warned, true) {
-                let message =
-                    format!("the worker's state cannot be kept in {path}: it was removed");
-                self.problem = Some(Problem::Warning(message));
-            }
-            return;
-        }
-        let Err(err) = self.save() else { return };
-        // Use the reserved space for the final state.
-        self.worker.release();
-        let is_saved = self.save().is_ok() && self.tracker.state.status.has_ended();
-        let state = &self.tracker.state;
-        // The end of a run is in its journal, and the last line there.
-        let is_recorded = state.foreground && state.exit_code.is_some();
-        if is_saved || is_recorded || std::mem::replace(&mut self.has_warned, true) {
-            return;
-        }
-        let message = format!("cannot write the worker's state in {path}: {err}");
-        self.problem = Some(if self.tracker.state.foreground {
-            Problem::Warning(message)
-        } else {
-            Problem::Failure(format!("{message}; free space or permissions are needed to go on"))
-        });
     }
 }

@@ -44,7 +44,7 @@ impl Workers {
 
     pub fn by_name(&self, name: &str) -> Result<Worker, Error> {
         if is_valid_name(name) {
-            return Ok(Worker { name: name.to_owned(), path: self.root.join(name) });
+            return Ok(Worker::at(name, self.root.join(name)));
         }
         Err(Error::failed(format!("a worker cannot be called {name:?}"))
             .hint("letters, digits, - and _, at most 64 of them, and a letter or a digit first"))
@@ -55,20 +55,30 @@ impl Workers {
         self.by_name(name).ok().filter(|worker| worker.path.is_dir())
     }
 
-    /// Finds the last run with this name, or the one that this part of a run id selects.
+    /// Finds the last run with this name, or the run that this part of an id selects.
     pub fn find(&self, wanted: &str) -> Result<Worker, Error> {
-        let worker = self.by_name(wanted)?;
-        if worker.path.is_dir() {
-            return Ok(worker);
-        }
-        self.find_by_run(wanted)?.ok_or_else(|| {
+        self.by_name(wanted)?;
+        let found = self.search(wanted).map_err(|err| Error { kind: ErrorKind::Failed, ..err })?;
+        found.ok_or_else(|| {
             Error::failed(format!("worker '{wanted}' not found")).hint("`ralph ls` lists them")
         })
     }
 
-    /// Finds a run by its id, the unique beginning of it, or its last four characters. A living run
-    /// wins over those that are not.
-    pub fn find_by_run(&self, wanted: &str) -> Result<Option<Worker>, Error> {
+    /// Like [`find`](Workers::find), for texts that need not select a run.
+    pub fn search(&self, wanted: &str) -> Result<Option<Worker>, Error> {
+        if let Some(worker) = self.find_by_name(wanted) {
+            return Ok(Some(worker));
+        }
+        if let Some(worker) = self.find_last_by_id(wanted)? {
+            return Ok(Some(worker));
+        }
+        let past = find_run_anywhere(wanted)?;
+        Ok(past.map(|(project, run)| Worker::past(project, run)))
+    }
+
+    /// Finds a run that is the last one of its name by its id, the unique beginning of it, or its
+    /// last four characters. A living run wins over those that are not.
+    pub fn find_last_by_id(&self, wanted: &str) -> Result<Option<Worker>, Error> {
         if !runs::is_id_part(wanted) {
             return Ok(None);
         }
@@ -77,13 +87,7 @@ impl Workers {
         if found.len() > 1 && found.iter().any(Worker::is_alive) {
             found.retain(Worker::is_alive);
         }
-        match found.as_slice() {
-            [first, second, ..] => Err(Error::failed(format!(
-                "{wanted:?} is part of several runs: {}, {}, …",
-                first.name, second.name
-            ))),
-            _ => Ok(found.pop()),
-        }
+        only_match(found, wanted, |worker| &worker.name)
     }
 
     fn entries(&self) -> Result<Vec<DirEntry>, Error> {
@@ -266,8 +270,13 @@ fn check_name_free(worker: &Worker) -> Result<(), Error> {
     }
 }
 
+/// The run with this id, of any project.
+pub fn find_by_id(id: &str) -> Option<(Project, RunDir)> {
+    find_run_anywhere(id).ok().flatten()
+}
+
 /// Finds a run of any project by its id, the unique beginning of it, or its last four characters.
-pub fn find_run_anywhere(wanted: &str) -> Result<Option<(Project, RunDir)>, Error> {
+fn find_run_anywhere(wanted: &str) -> Result<Option<(Project, RunDir)>, Error> {
     let home = ralph_home(|name| std::env::var_os(name));
     let Some(home) = home.filter(|_| runs::is_id_part(wanted)) else { return Ok(None) };
     let mut found = Vec::new();
@@ -277,15 +286,21 @@ pub fn find_run_anywhere(wanted: &str) -> Result<Option<(Project, RunDir)>, Erro
         let selected = runs.into_iter().filter(|run| runs::is_selected(&run.id, wanted));
         found.extend(selected.map(|run| (project.clone(), run)));
     }
-    match found.as_slice() {
-        [(_, first), (_, second), ..] => Err(ambiguous_run(wanted, first, second)),
-        _ => Ok(found.pop()),
-    }
+    only_match(found, wanted, |(_, run)| &run.id)
 }
 
-pub fn ambiguous_run(wanted: &str, first: &RunDir, second: &RunDir) -> Error {
-    let (first, second) = (&first.id, &second.id);
-    Error::input(format!("{wanted:?} is part of several runs: {first}, {second}, …"))
+/// Fails if `wanted` selects several runs.
+pub fn only_match<T>(
+    mut found: Vec<T>,
+    wanted: &str,
+    name: impl Fn(&T) -> &str,
+) -> Result<Option<T>, Error> {
+    if let [first, second, ..] = found.as_slice() {
+        let (first, second) = (name(first), name(second));
+        let message = format!("{wanted:?} is part of several runs: {first}, {second}, …");
+        return Err(Error::input(message));
+    }
+    Ok(found.pop())
 }
 
 /// The directory's name, with characters that a name may have.

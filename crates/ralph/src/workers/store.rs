@@ -8,17 +8,18 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::registry::find_run_anywhere;
+use super::registry::find_by_id;
 use super::worktree::Worktree;
 use crate::launch::{LaunchSpec, start_record_v1};
 use crate::project_dir::report_change;
-use ralph_events::error::Error;
+use ralph_events::error::{Error, ErrorKind};
 use ralph_events::run_state::RunState;
-use ralph_report::worker_lines::{WorkerState, WorkerTracker};
+use ralph_report::worker_lines::{WorkerOutcome, WorkerState, WorkerTracker};
 use ralph_store::lock;
 use ralph_store::migration;
 use ralph_store::private_files;
 use ralph_store::project::Project;
+use ralph_store::requests::is_pipe;
 use ralph_store::runs::{self, RunDir};
 use ralph_store::save::{save_privately, save_without_sync};
 
@@ -42,6 +43,7 @@ const START_STATE: &str = "beginning.json";
 pub struct Worker {
     pub name: String,
     pub path: PathBuf,
+    past: Option<(Project, RunDir)>,
 }
 
 #[derive(Debug, Clone)]
@@ -61,6 +63,69 @@ impl StoredState {
 }
 
 impl Worker {
+    pub fn at(name: &str, path: PathBuf) -> Worker {
+        Worker { name: name.to_owned(), path, past: None }
+    }
+
+    /// A run whose name another one has by now, or none. The directory is that of the run.
+    pub fn past(project: Project, run: RunDir) -> Worker {
+        let mut worker = Worker::at(&run.id, run.path.clone());
+        if let StoredState::State(state) = read_state(&worker.state_path()) {
+            worker.name = state.worker_name;
+        }
+        worker.past = Some((project, run));
+        worker
+    }
+
+    pub fn is_past(&self) -> bool {
+        self.past.is_some()
+    }
+
+    /// Selects the run on a command line.
+    pub fn handle(&self) -> &str {
+        self.past.as_ref().map_or(&self.name, |(_, run)| &run.id)
+    }
+
+    /// Names the run in messages.
+    pub fn label(&self) -> String {
+        match &self.past {
+            Some((_, run)) => format!("run {}", run.id),
+            None if self.is_foreground() => format!("run '{}'", self.name),
+            None => format!("worker '{}'", self.name),
+        }
+    }
+
+    /// For commands about the last run of a name.
+    pub fn refuse_past(&self) -> Result<(), Error> {
+        if !self.is_past() || self.is_alive() {
+            return Ok(());
+        }
+        let how = self.load_state().known().map_or("interrupted".to_owned(), |it| end_text(&it));
+        let handle = self.handle();
+        Err(Error::failed(format!("{} has ended: {how}", self.label()))
+            .hint(format!("ralph status {handle}, ralph report {handle}")))
+    }
+
+    /// Whether version 0.1 runs the loop, which takes only one request: to end.
+    fn is_old_loop(&self) -> bool {
+        is_pipe(&self.old_pipe()) && self.is_alive()
+    }
+
+    pub(super) fn old_pipe(&self) -> PathBuf {
+        self.path.join("wake")
+    }
+
+    pub fn refuse_old_loop(&self) -> Result<(), Error> {
+        if !self.is_old_loop() {
+            return Ok(());
+        }
+        let name = &self.name;
+        Err(Error::failed(format!(
+            "the loop of worker '{name}' was started by version 0.1, and can only be stopped"
+        ))
+        .hint(format!("ralph kill {name}; then ralph resume {name} continues it")))
+    }
+
     pub fn state_path(&self) -> PathBuf {
         self.path.join("state.json")
     }
@@ -130,7 +195,7 @@ impl Worker {
 
     /// Whether the loop is alive. Always false on file systems without locks.
     pub fn is_alive(&self) -> bool {
-        is_locked(&self.path)
+        self.past.as_ref().map_or_else(|| is_locked(&self.path), |(_, run)| run.is_running())
     }
 
     /// Whether its last run was one of a terminal.
@@ -166,6 +231,11 @@ impl Worker {
 
     fn saved(&self) -> StoredState {
         let mut stored = read_state(&self.state_path());
+        if let (Some((_, run)), StoredState::Missing) = (&self.past, &stored) {
+            // Version 0.1 wrote none.
+            let state = state_after(WorkerState::default(), run);
+            stored = state.map_or(stored, |state| StoredState::State(Box::new(state)));
+        }
         if let StoredState::State(state) = &mut stored {
             // The directory's name is authoritative.
             state.worker_name.clone_from(&self.name);
@@ -192,7 +262,26 @@ impl Worker {
 
     /// The last run with this name, also if the state is damaged.
     pub fn run(&self) -> Option<(Project, RunDir)> {
-        self.run_of(&self.last_start()?)
+        self.past.clone().or_else(|| self.run_of(&self.last_start()?))
+    }
+
+    /// Fails if the last run with this name has no journal that can be read.
+    pub fn run_with_journal(&self) -> Result<(Project, RunDir), Error> {
+        let (project, run) = self
+            .run()
+            .ok_or_else(|| Error::failed(format!("{} has not done anything yet", self.label())))?;
+        if self.is_old_loop() && !run.path.exists() {
+            let (name, path) = (&self.name, project.ralph_dir().join("runs").join(&run.id));
+            let message = format!(
+                "the loop of worker '{name}' was started by version 0.1, whose journal this version \
+                 reads only after its end: {}",
+                path.display()
+            );
+            return Err(Error::failed(message)
+                .hint(format!("ralph status {name} shows how far it is"))
+                .hint(format!("ralph kill {name} ends it")));
+        }
+        Ok((project, run))
     }
 
     pub(super) fn run_id(&self) -> Option<String> {
@@ -211,7 +300,7 @@ impl Worker {
             return Some((project, dir));
         }
         // The project may have been moved.
-        Some(find_run_anywhere(id).ok().flatten().unwrap_or((project, dir)))
+        Some(find_by_id(id).unwrap_or((project, dir)))
     }
 
     /// Opens the project, which may still have its runs where version 0.1 stored them.
@@ -259,7 +348,7 @@ impl Worker {
     }
 
     fn repair_invalid(&self, previous: &Path) {
-        let old = Worker { name: self.name.clone(), path: previous.to_owned() };
+        let old = Worker::at(&self.name, previous.to_owned());
         if let StoredState::Invalid(_) = old.load_state() {
             let _ = std::fs::rename(old.state_path(), self.free_backup_name());
         }
@@ -279,14 +368,8 @@ impl Worker {
 
     pub fn state_from_journal(&self) -> Option<WorkerState> {
         let state = self.load_start_state()?;
-        let journal = self.run_of(&state)?.1.journal();
-        let mut tracker = WorkerTracker::new(state, jiff::tz::TimeZone::system());
-        let mut run = RunState::live();
-        for entry in runs::read_journal(&journal).ok()?.without_text() {
-            run.apply(&entry);
-            tracker.apply(entry.at, &entry.event, &run);
-        }
-        Some(tracker.state)
+        let (_, run) = self.run_of(&state)?;
+        state_after(state, &run)
     }
 
     pub fn append_log(&self, lines: &[String]) -> io::Result<()> {
@@ -377,11 +460,33 @@ impl Worker {
         let Some(message) = end["message"].as_str() else {
             return Some(Ok(u8::try_from(end["exit_code"].as_u64()?).ok()?));
         };
-        let error =
-            if end["exit_code"] == 2 { Error::input(message) } else { Error::failed(message) };
+        use ErrorKind::{Agent, Budget, Failed, Input, Interrupted, Scm};
+        let is_kind = |kind: &ErrorKind| end["exit_code"] == kind.exit_code();
+        let kind = [Input, Budget, Agent, Scm, Interrupted].into_iter().find(is_kind);
+        let error = Error::new(kind.unwrap_or(Failed), message);
         let hints = end["hints"].as_array().into_iter().flatten().filter_map(|it| it.as_str());
         Some(Err(hints.fold(error, Error::hint)))
     }
+}
+
+/// How a run ended.
+pub fn end_text(state: &WorkerState) -> String {
+    let outcome = state.outcome.map_or("interrupted", WorkerOutcome::as_str);
+    match state.message.as_deref().filter(|_| state.outcome.is_some()) {
+        Some(message) => format!("{outcome} ({message})"),
+        None => outcome.to_owned(),
+    }
+}
+
+/// The state after everything in the journal of a run.
+fn state_after(start: WorkerState, run: &RunDir) -> Option<WorkerState> {
+    let mut tracker = WorkerTracker::new(start, jiff::tz::TimeZone::system());
+    let mut state = RunState::live();
+    for entry in run.read_journal().ok()?.without_text() {
+        state.apply(&entry);
+        tracker.apply(entry.at, &entry.event, &state);
+    }
+    Some(tracker.state)
 }
 
 /// Not synced: the journal is, and has all of it.
@@ -436,7 +541,7 @@ mod tests {
 
     fn worker() -> (tempfile::TempDir, Worker) {
         let dir = tempfile::tempdir().unwrap();
-        let worker = Worker { name: "agent".into(), path: dir.path().join("workers/agent") };
+        let worker = Worker::at("agent", dir.path().join("workers/agent"));
         worker.create().unwrap();
         (dir, worker)
     }

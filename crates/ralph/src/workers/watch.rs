@@ -144,7 +144,7 @@ impl Worker {
         &self,
         interrupts: Option<Interrupts>,
     ) -> Result<(u8, Option<String>), Error> {
-        let name = &self.name;
+        let (name, label) = (self.handle(), self.label());
         let mut watch = WorkerWatcher::new(self).with_interrupts(interrupts);
         let ended = watch.wait_for(None, POLL_INTERVAL, || {
             // Asked first: the final state is still read.
@@ -158,14 +158,14 @@ impl Worker {
             }
             (!alive).then(|| {
                 let status = state.status.as_str();
-                Err(Error::failed(format!("worker '{name}' is {status}, and its process is gone"))
+                Err(Error::failed(format!("{label} is {status}, and its process is gone"))
                     .hint(format!("ralph resume {name} starts it again")))
             })
         });
         match ended {
             WatchResult::Found(ended) => ended,
             WatchResult::Nothing | WatchResult::Interrupted => {
-                let message = format!("not waiting for worker '{name}' any more");
+                let message = format!("not waiting for {label} any more");
                 Err(Error::new(ErrorKind::Interrupted, message)
                     .hint(format!("it goes on: ralph status {name}, ralph kill {name}")))
             }
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn worker_watch_wakes_on_change_without_polling() {
         let dir = tempfile::tempdir().unwrap();
-        let worker = Worker { name: "agent".into(), path: dir.path().to_owned() };
+        let worker = Worker::at("agent", dir.path().to_owned());
         let mut watch = WorkerWatcher::new(&worker);
         let (mut looks, begun) = (0, Instant::now());
         std::thread::scope(|scope| {

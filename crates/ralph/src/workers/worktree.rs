@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use ralph_events::error::Error;
+use ralph_events::text;
 use ralph_git as git;
 use ralph_git::worktree_entry;
 use ralph_store::{lock, safe_fs};
@@ -193,13 +194,9 @@ impl Worktree {
         let is_copied =
             |file: &String| self.copied.iter().any(|it| Path::new(file).starts_with(it));
         files.retain(|file| !is_copied(file));
-        match files.as_slice() {
-            [] => {}
-            [file] => return refuse(format!("{path} holds uncommitted work: {file}")),
-            [first, rest @ ..] => {
-                let more = rest.len();
-                return refuse(format!("{path} holds uncommitted work: {first} and {more} more"));
-            }
+        if !files.is_empty() {
+            let files = text::first_few(&files, 1);
+            return refuse(format!("{path} holds uncommitted work: {files}"));
         }
         if let Some(submodule) = git::submodules(&self.path)?.first() {
             return refuse(format!(

@@ -2,66 +2,8 @@
 
 use clap::{Args, ValueEnum};
 
-use crate::cli::args::{CompletionArgs, LoopArgs, PromptArgs};
+use crate::cli::args::LoopArgs;
 use crate::workers::selection::WorkerSelection;
-
-pub const SPAWN_EXAMPLES: &str = "\
-Examples:
-  Start a loop in the background:
-    ralph spawn --name docs -f PROMPT.md -n 20 --done-pattern DONE -- claude
-
-  Wait for it, and exit with its exit code:
-    ralph spawn --name docs -f PROMPT.md -n 10 --wait -- claude
-
-  With the agent's own terminal interface:
-    ralph spawn --name docs -f PROMPT.md -n 10 --interactive -- claude
-
-  Two loops in one repository, each in its own worktree:
-    ralph spawn --name docs --worktree -f DOCS.md -n 20 -- claude
-    ralph spawn --name tests --worktree -f TESTS.md -n 20 -- claude
-
-Then: `ralph ls`, `ralph logs -f docs`, `ralph pause docs`, `ralph attach docs`.";
-pub const LS_EXAMPLES: &str = "\
-Examples:
-  ralph ls
-  ralph ls --watch
-  ralph ls --json | jq -r '.[] | select(.status == \"failed\") | .name'";
-pub const STATUS_EXAMPLES: &str = "\
-Examples:
-  ralph status docs
-  ralph status --watch
-  ralph status docs --json | jq .left_seconds";
-pub const PAUSE_EXAMPLES: &str = "\
-Examples:
-  ralph pause docs
-  ralph pause --all
-
-The agent finishes its current iteration first.";
-pub const KILL_EXAMPLES: &str = "\
-Examples:
-  ralph kill docs
-  ralph kill docs tests
-  ralph kill --all";
-pub const RM_EXAMPLES: &str = "\
-Examples:
-  ralph rm docs
-  ralph rm --all
-  ralph rm --worktree docs
-
-Uncommitted work and unmerged commits are kept.";
-pub const LOGS_EXAMPLES: &str = "Examples:\n  ralph logs docs\n  ralph logs -f docs";
-pub const ATTACH_EXAMPLES: &str = "\
-Examples:
-  ralph attach docs
-
-Leave with Ctrl-B D (your tmux prefix, then D).";
-pub const WAIT_EXAMPLES: &str =
-    "Examples:\n  ralph wait docs && git merge docs\n  ralph wait docs tests\n  ralph wait --all";
-pub const SEND_EXAMPLES: &str = "Examples:\n  ralph send docs \"yes, continue\"";
-pub const TEMPLATE_EXAMPLES: &str = "\
-Examples:
-  ralph template --write
-  ralph template > BUILD_PROMPT.md";
 
 #[derive(Debug, Default, Args)]
 pub struct SpawnArgs {
@@ -87,12 +29,6 @@ pub struct SpawnArgs {
 
     #[arg(long, hide = true)]
     pub tmux: bool,
-
-    #[command(flatten)]
-    pub prompt: PromptArgs,
-
-    #[command(flatten)]
-    pub completion: CompletionArgs,
 
     #[command(flatten)]
     pub common: LoopArgs,

@@ -12,7 +12,7 @@ use crate::commands::resume::ResumeArgs;
 use crate::executors::executor_of;
 use crate::workers::registry::Workers;
 use crate::workers::selection::for_each_worker;
-use crate::workers::store::{StoredState, Worker};
+use crate::workers::store::{StoredState, Worker, end_text};
 use crate::workers::watch::WorkerWatcher;
 use ralph_events::env_names;
 use ralph_events::error::Error;
@@ -48,21 +48,20 @@ pub fn pause(selection: &WorkerSelection) -> Result<u8, Error> {
 /// With `all`, a worker that ends meanwhile is not an error.
 fn pause_one(workers: &Workers, worker: &Worker, all: bool) -> Result<(), Error> {
     let _held = workers.lock(worker)?;
-    let name = &worker.name;
+    worker.refuse_past()?;
+    worker.refuse_old_loop()?;
+    let (name, label) = (worker.handle(), worker.label());
     let state = repaired_state(worker)?;
     match state.status {
         WorkerStatus::Paused => {
-            warn(&format!("worker '{name}' is already paused"));
+            warn(&format!("{label} is already paused"));
             return Ok(());
         }
         WorkerStatus::Running => {}
         _ if all => return Ok(()),
         over => {
-            return Err(Error::failed(format!(
-                "worker '{name}' is not running ({})",
-                over.as_str()
-            ))
-            .hint(format!("ralph status {name}")));
+            let message = format!("{label} is not running ({})", over.as_str());
+            return Err(Error::failed(message).hint(format!("ralph status {name}")));
         }
     }
     send_request(worker, &Request::Pause, WorkerStatus::Paused, |state| {
@@ -103,7 +102,8 @@ fn resume_one(
 ) -> Result<(), Error> {
     let _held = workers.lock(worker)?;
     workers.refuse_if_killed(command_start)?;
-    let (name, limit) = (&worker.name, args.max_iterations);
+    worker.refuse_old_loop()?;
+    let (name, label, limit) = (&worker.name, worker.label(), args.max_iterations);
     if let (Some(odd), None) = (worker.invalid_limit(), limit) {
         let path = worker.state_path();
         let message = format!("max_iterations is {odd} in {}", path.display());
@@ -133,31 +133,32 @@ fn resume_one(
     }
     // Just ended, and about to exit.
     let alive = alive && !(state.status.has_ended() && worker.wait_or_kill());
-    if alive && !can_resume(&state, alive) || state.is_complete() {
-        warn(&format!("worker '{name}' is not paused"));
+    if state.is_complete() {
+        warn(&format!("{label} has ended: {}", end_text(&state)));
+        return Ok(());
+    }
+    if alive && !can_resume(&state, alive) {
+        warn(&format!("{label} is not paused"));
         return Ok(());
     }
     if alive && !args.budget.is_none() {
-        let message =
-            format!("worker '{name}' is paused, and its loop keeps the budget that it has");
+        let message = format!("{label} is paused, and its loop keeps the budget that it has");
         return Err(Error::failed(message)
             .hint(format!("end it first (ralph kill {name}), then resume it with the other one")));
     }
     let used = state.current_iteration;
     if let Some(limit) = limit {
         if limit < used || limit == used && !alive {
-            return Err(Error::failed(format!(
-                "worker '{name}' has begun {used} iterations already, and those count"
-            ))
-            .hint(format!("ralph resume {name} -n {}", used.saturating_add(10))));
+            let message = format!("{label} has begun {used} iterations already, and those count");
+            return Err(Error::failed(message)
+                .hint(format!("ralph resume {name} -n {}", used.saturating_add(10))));
         }
         state.max_iterations = limit;
     }
     if state.status.has_ended() {
         if state.max_iterations <= used {
             warn(&format!(
-                "worker '{name}' is not paused: it has used up its iterations; \
-                 ralph resume {name} -n {} gives it more",
+                "{label} has ended: it has used up its iterations; ralph resume {name} -n {} gives it more",
                 used.saturating_add(10)
             ));
             return Ok(());
@@ -233,9 +234,9 @@ fn send_request(
             let status = if state.status.has_ended() { state.status } else { status };
             worker.claim_and_save(&WorkerState { status, ..state })
         }
-        None => Err(Error::failed(format!("worker '{}' does not answer", worker.name))
+        None => Err(Error::failed(format!("{} does not answer", worker.label()))
             .hint("the request stays; it is heeded as soon as the loop can")
-            .hint(format!("ralph kill {} ends it", worker.name))),
+            .hint(format!("ralph kill {} ends it", worker.handle()))),
     }
 }
 
@@ -351,15 +352,19 @@ fn has_ended(worker: &Worker) -> bool {
 
 /// `asked`: a kill request was already sent.
 fn kill_one(worker: &Worker, asked: bool) -> Result<(), Error> {
-    let name = &worker.name;
+    let (name, label) = (worker.handle(), worker.label());
+    if let Err(ended) = worker.refuse_past() {
+        warn(&ended.message);
+        return Ok(());
+    }
     let state = repaired_state(worker).unwrap_or_default();
     if !worker.is_alive() && state.status.has_ended() && !asked {
-        warn(&format!("worker '{name}' is not running"));
+        warn(&format!("{label} is not running"));
         return Ok(());
     }
     worker.send_request(&Request::Stop).map_err(|err| worker_files_error(worker, &err))?;
     if !worker.wait_or_kill() {
-        return Err(Error::failed(format!("the loop of worker '{name}' cannot be ended"))
+        return Err(Error::failed(format!("the loop of {label} cannot be ended"))
             .hint(format!("ralph attach {name} shows its window")));
     }
     worker.clear_requests();
@@ -381,6 +386,7 @@ pub fn rm(args: &RmArgs) -> Result<u8, Error> {
 }
 
 fn remove(worker: &Worker, args: &RmArgs) -> Result<(), Error> {
+    worker.refuse_past()?;
     let name = &worker.name;
     let status = match worker.load_state() {
         // One of a terminal can be resumed without its record.
@@ -390,7 +396,7 @@ fn remove(worker: &Worker, args: &RmArgs) -> Result<(), Error> {
         _ => worker.is_alive().then_some("running"),
     };
     if let Some(status) = status {
-        return Err(Error::failed(format!("worker '{name}' is {status}"))
+        return Err(Error::failed(format!("{} is {status}", worker.label()))
             .hint(format!("end it first: ralph kill {name}")));
     }
     if let Some(worktree) = executor_of(worker).collect(worker) {

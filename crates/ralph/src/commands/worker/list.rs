@@ -209,7 +209,13 @@ fn status_text(args: &StatusArgs) -> Result<String, Error> {
         (StatusFormat::Json, all) => Ok(to_json_array(all)),
         (StatusFormat::Text, []) => Ok("no workers are running; `ralph ls` lists all\n".to_owned()),
         (StatusFormat::Text, [one]) if args.name.is_some() => {
-            Ok(strip_control_chars(&describe_state(&one.worker.state()?, one.alive)))
+            let state = one.worker.state()?;
+            Ok(strip_control_chars(&describe(
+                &state,
+                one.worker.handle(),
+                one.alive,
+                elapsed_ms(&state),
+            )))
         }
         (StatusFormat::Text, all) => {
             let texts: Vec<String> = all.iter().map(describe_worker).collect();
@@ -221,7 +227,7 @@ fn status_text(args: &StatusArgs) -> Result<String, Error> {
 fn describe_worker(row: &WorkerRow) -> String {
     let name = &row.worker.name;
     match &row.state {
-        StoredState::State(state) => describe_state(state, row.alive),
+        StoredState::State(state) => describe(state, name, row.alive, elapsed_ms(state)),
         StoredState::Missing => format!("Ralph Loop: {name}\nStatus: {}\n", row.status()),
         StoredState::Invalid(why) => {
             let path = row.worker.state_path();
@@ -230,15 +236,12 @@ fn describe_worker(row: &WorkerRow) -> String {
     }
 }
 
-fn describe_state(state: &WorkerState, alive: bool) -> String {
-    describe(state, alive, elapsed_ms(state))
-}
-
-fn describe(state: &WorkerState, alive: bool, elapsed_ms: Option<u64>) -> String {
-    let name = &state.worker_name;
+/// `handle` selects the run on a command line.
+fn describe(state: &WorkerState, handle: &str, alive: bool, elapsed_ms: Option<u64>) -> String {
     let mut status = state.status.as_str().to_owned();
     if !alive && !state.status.has_ended() {
-        status.push_str(&format!(" (its process is gone; `ralph resume {name}` starts it again)"));
+        let hint = format!("its process is gone; `ralph resume {handle}` starts it again");
+        status.push_str(&format!(" ({hint})"));
     }
     if alive
         && state.status == WorkerStatus::Running
@@ -262,7 +265,7 @@ fn describe(state: &WorkerState, alive: bool, elapsed_ms: Option<u64>) -> String
     let cut_off = Some(state.cut_off_iterations).filter(|n| *n > 0).map(|n| n.to_string());
     let directory = Some(state.directory.clone()).filter(|path| !path.is_empty());
     let lines = [
-        ("Ralph Loop", Some(name.clone())),
+        ("Ralph Loop", Some(state.worker_name.clone())),
         ("Status", Some(status)),
         ("Outcome", state.outcome.map(|outcome| outcome.as_str().to_owned())),
         ("Iteration", Some(iteration)),
@@ -313,8 +316,10 @@ Total failures: 2
 Inactivity timeout: 60s
 Done pattern: All tasks complete
 ";
-        assert_eq!(describe(&state, true, None), expected);
-        assert!(describe(&state, false, None).contains("Status: running (its process is gone"));
+        assert_eq!(describe(&state, "agent", true, None), expected);
+        assert!(
+            describe(&state, "agent", false, None).contains("Status: running (its process is gone")
+        );
         let state = WorkerState {
             iteration_open: true,
             finished_iterations: 6,
@@ -334,6 +339,6 @@ Last event: starting iteration 7/100 (2024-01-15 12:45:00)
 Directory: /src
 ";
         let elapsed_ms = Some(135 * 60_000);
-        assert_eq!(describe(&state, true, elapsed_ms), format!("{expected}{more}"));
+        assert_eq!(describe(&state, "agent", true, elapsed_ms), format!("{expected}{more}"));
     }
 }

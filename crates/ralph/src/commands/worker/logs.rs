@@ -10,7 +10,7 @@ use jiff::tz::TimeZone;
 use super::{LogsArgs, SelectionArgs, SendArgs, WorkerSelection};
 use crate::executors::executor_of;
 use crate::executors::tmux::{Tmux, find_window};
-use crate::workers::registry::{Workers, find_run_anywhere};
+use crate::workers::registry::Workers;
 use crate::workers::store::Worker;
 use crate::workers::watch::WorkerWatcher;
 use ralph_events::control_chars::strip_control_chars;
@@ -21,7 +21,7 @@ use ralph_events::run_state::RunState;
 use ralph_process::Interrupts;
 use ralph_report::style::{Capabilities, Style};
 use ralph_report::terminal::TerminalReporter;
-use ralph_report::worker_lines::WorkerTracker;
+use ralph_report::worker_lines::{WorkerState, WorkerTracker};
 use ralph_report::{Backpressure, Recorded, Reporter};
 
 /// In case a change goes unnoticed.
@@ -36,22 +36,14 @@ pub fn logs(args: &LogsArgs) -> Result<u8, Error> {
         ..Style::default()
     };
     let mut reporter = TerminalReporter::stdio(style, Backpressure::WaitForReader);
-    let (worker, path) = match Workers::open_user_dir()?.find(&args.name) {
-        Ok(worker) => {
-            let state = worker.state()?;
-            let path = executor_of(&worker).events(&worker).ok_or_else(|| {
-                Error::failed(format!("worker '{}' has not done anything yet", worker.name))
-            })?;
-            if state.is_spawned() {
-                let start = worker.load_start_state().unwrap_or_default();
-                reporter = reporter.for_worker(WorkerTracker::new(start, TimeZone::system()));
-            }
-            (Some(worker), path)
-        }
-        // Another run may have its name now.
-        Err(err) => (None, find_run_anywhere(&args.name)?.ok_or(err)?.1.journal()),
-    };
-    follow(&path, worker.as_ref().filter(|_| args.follow), &mut reporter)
+    let worker = Workers::open_user_dir()?.find(&args.name)?;
+    let path = executor_of(&worker).events(&worker)?;
+    if worker.state()?.is_spawned() {
+        let named = || WorkerState { worker_name: worker.name.clone(), ..WorkerState::default() };
+        let start = worker.load_start_state().unwrap_or_else(named);
+        reporter = reporter.for_worker(WorkerTracker::new(start, TimeZone::system()));
+    }
+    follow(&path, Some(&worker).filter(|_| args.follow), &mut reporter)
         .map_err(|err| Error::failed(format!("cannot read {}: {err}", path.display())))?;
     reporter.finish();
     reporter.take_problem().map_or(Ok(0), |problem| Err(Error::failed(problem.into_message())))
@@ -96,15 +88,18 @@ fn follow(
 
 pub fn attach(args: &SelectionArgs) -> Result<u8, Error> {
     let worker = Workers::open_user_dir()?.find(&args.name)?;
+    worker.refuse_past()?;
     executor_of(&worker).attach(&worker)
 }
 
 pub fn send(args: &SendArgs) -> Result<u8, Error> {
     let name = &args.name;
     let worker = Workers::open_user_dir()?.find(name)?;
+    worker.refuse_past()?;
     if !worker.state()?.interactive {
         return Err(Error::failed(format!(
-            "worker '{name}' is not interactive: nobody reads there"
+            "{} is not interactive: nobody reads there",
+            worker.label()
         ))
         .hint("spawn it with --interactive, or change its prompt file"));
     }

@@ -10,10 +10,8 @@ mod template;
 
 pub use crate::workers::selection::WorkerSelection;
 pub use args::{
-    ATTACH_EXAMPLES, KILL_EXAMPLES, LOGS_EXAMPLES, LS_EXAMPLES, ListFormat, LogsArgs, LsArgs,
-    PAUSE_EXAMPLES, RM_EXAMPLES, RmArgs, SEND_EXAMPLES, SPAWN_EXAMPLES, STATUS_EXAMPLES,
-    SelectionArgs, SendArgs, SpawnArgs, StatusArgs, StatusFormat, TEMPLATE_EXAMPLES, TemplateArgs,
-    WAIT_EXAMPLES,
+    ListFormat, LogsArgs, LsArgs, RmArgs, SelectionArgs, SendArgs, SpawnArgs, StatusArgs,
+    StatusFormat, TemplateArgs,
 };
 pub use control::{kill, pause, resume, rm};
 pub use list::{ls, status};

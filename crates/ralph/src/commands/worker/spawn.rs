@@ -1,19 +1,20 @@
 //! `ralph spawn`: starts a worker, or undoes everything.
 
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 use std::time::SystemTime;
 
 use super::{SpawnArgs, warn, worker_files_error};
 use crate::executors::tmux::{SESSION_NAME, TmuxExecutor, check_window_free};
 use crate::executors::{Executor, Start};
-use crate::launch::{self, LaunchAction, LaunchPlan, LaunchSpec, LoopCommand, prompt, rules};
+use crate::launch::{self, LaunchAction, LaunchPlan, LaunchSpec, LoopCommand, prompt};
 use crate::recover::{Recovery, recover};
 use crate::workers::registry::Workers;
 use crate::workers::store::{StoredState, Worker};
 use crate::workers::worktree::Worktree;
 use ralph_driver::run_spec::{PromptSource, RunSpec};
-use ralph_engine::completion::CompletionRule;
 use ralph_events::error::{Error, ErrorKind};
+use ralph_events::text;
 use ralph_git as git;
 use ralph_process::Interrupts;
 use ralph_store::project::Project;
@@ -28,10 +29,11 @@ pub fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, Error> {
         Error::failed(format!("{subject} requires {flag}"))
             .hint("ralph spawn --name agent -f PROMPT.md -n 100 -- claude")
     };
-    if args.prompt.prompt_file.is_none() && args.prompt.prompt.is_none() {
+    let prompt = &args.common.prompt;
+    if !prompt.is_given() {
         return Err(required("--prompt-file"));
     }
-    if let Some(path) = &args.prompt.prompt_file
+    if let Some(path) = &prompt.prompt_file
         && (path == Path::new("-") || path.starts_with("/dev") || path.starts_with("/proc"))
     {
         let message = format!("a worker cannot read its prompt from {}", path.display());
@@ -72,10 +74,9 @@ pub fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, Error> {
     // From here on there is something to undo. If signals cannot be caught, they kill this process
     // as usual.
     let interrupts = Interrupts::install().ok();
-    let spec = plan.spec;
-    let attempt = SpawnAttempt { worker: &worker, spec, interrupts };
     let branch = args.worktree.then_some(args.branch.as_deref());
-    let max_iterations = match attempt.run(project, branch)? {
+    let started = start_in_window(project, &worker, plan.spec, branch, interrupts)?;
+    let max_iterations = match started {
         Start::Begun(state) => state.max_iterations,
         Start::Ended(code) => return Ok(code),
     };
@@ -92,63 +93,49 @@ pub(crate) fn launch_spec(project: &Project, args: &SpawnArgs) -> Result<LaunchS
     let (command, common) = (LoopCommand::Spawn, &args.common);
     let loaded = launch::load_settings(project, common, Vec::new(), Vec::new())?;
     // A missing prompt exits with 1 here.
-    let prompt = prompt::prompt_source_or_empty(&args.prompt, true)
+    let prompt = prompt::prompt_source_or_empty(&common.prompt, true)
         .map_err(|err| Error { kind: ErrorKind::Failed, ..err })?;
-    let completion = rules::completion_rule(&args.completion, || Ok(CompletionRule::Never))?;
-    let spec = LaunchSpec::new(command, project, common, None, loaded, prompt, completion);
+    let spec = LaunchSpec::new(command, project, common, None, loaded, prompt)?;
     Ok(LaunchSpec { interactive: args.interactive, ..spec })
 }
 
-/// A worker that is being started, with what is needed to undo it.
-struct SpawnAttempt<'a> {
-    worker: &'a Worker,
-    spec: LaunchSpec,
+/// Opens a window for the run, or undoes everything. `Some(None)` makes a worktree with a new branch.
+fn start_in_window(
+    project: &Project,
+    worker: &Worker,
+    mut spec: LaunchSpec,
+    branch: Option<Option<&str>>,
     interrupts: Option<Interrupts>,
-}
-
-impl SpawnAttempt<'_> {
-    /// `Some(None)` makes a worktree with a new branch.
-    fn run(mut self, project: &Project, branch: Option<Option<&str>>) -> Result<Start, Error> {
-        let worker = self.worker;
-        let previous_files = worker.archive().map_err(|err| worker_files_error(worker, &err))?;
-        let started = self.start(project, branch);
-        if !matches!(started, Ok(Start::Begun(_))) {
-            self.undo(previous_files);
-        } else if let Some(previous_files) = previous_files {
-            worker.discard(&previous_files);
-        }
-        started
-    }
-
-    fn start(&mut self, project: &Project, branch: Option<Option<&str>>) -> Result<Start, Error> {
-        let worker = self.worker;
+) -> Result<Start, Error> {
+    let failed = |err: io::Error| worker_files_error(worker, &err);
+    let previous_files = worker.archive().map_err(failed)?;
+    let mut start = || {
         if let Some(branch) = branch {
             warn_submodules(project);
-            let copy = &self.spec.settings.settings.worker.copy;
+            let copy = &spec.settings.settings.worker.copy;
             let made = Worktree::create(project.root(), &worker.name, branch, copy);
-            self.spec.worktree = Some(made.map_err(|err| {
+            spec.worktree = Some(made.map_err(|err| {
                 let prefix = format!("cannot make a worktree for '{}'", worker.name);
                 Error { message: format!("{prefix}: {}", err.message), ..err }
             })?);
         }
-        worker
-            .create()
-            .and_then(|()| worker.save_spec(&self.spec))
-            .map_err(|err| worker_files_error(worker, &err))?;
-        TmuxExecutor.start(worker, self.interrupts)
+        worker.create().and_then(|()| worker.save_spec(&spec)).map_err(failed)?;
+        TmuxExecutor.start(worker, interrupts)
+    };
+    let started = start();
+    if let Ok(Start::Begun(_)) = started {
+        previous_files.iter().for_each(|files| worker.discard(files));
+        return started;
     }
-
-    fn undo(self, previous_files: Option<PathBuf>) {
-        let SpawnAttempt { worker, spec, .. } = self;
-        // Report only the first error.
-        let _ = worker.remove();
-        if let Some(worktree) = spec.worktree {
-            worktree.undo();
-        }
-        if let Some(previous_files) = previous_files {
-            let _ = std::fs::rename(previous_files, &worker.path);
-        }
+    // Report only the first error.
+    let _ = worker.remove();
+    if let Some(worktree) = spec.worktree {
+        worktree.undo();
     }
+    if let Some(previous_files) = previous_files {
+        let _ = std::fs::rename(previous_files, &worker.path);
+    }
+    started
 }
 
 /// `--background`: starts a run of another command in a window.
@@ -162,9 +149,8 @@ pub(crate) fn start_in_background(project: &Project, spec: LaunchSpec) -> Result
     workers.refuse_if_killed(started)?;
     check_window_free(&worker)?;
     let interrupts = Interrupts::install().ok();
-    let attempt = SpawnAttempt { worker: &worker, spec, interrupts };
     let name = &worker.name;
-    match attempt.run(project, None)? {
+    match start_in_window(project, &worker, spec, None, interrupts)? {
         Start::Begun(_) => crate::cli::print(&format!(
             "started {name} (tmux: {SESSION_NAME}:{name}); ralph logs -f {name} shows what it does\n"
         )),
@@ -212,11 +198,10 @@ fn warn_uncommitted(project: &Project, spec: &RunSpec) {
     };
     let mut files = git::list_uncommitted(project.root()).unwrap_or_default();
     files.retain(|file| Some(file.as_str()) != prompt);
-    if let [first, rest @ ..] = files.as_slice() {
-        let more =
-            if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
+    if !files.is_empty() {
+        let files = text::first_few(&files, 1);
         warn(&format!(
-            "the worktree begins with HEAD, and without what is not committed here: {first}{more}"
+            "the worktree begins with HEAD, and without what is not committed here: {files}"
         ));
     }
 }

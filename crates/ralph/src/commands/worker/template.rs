@@ -8,18 +8,7 @@ use ralph_store::save::{PendingSave, save_all};
 
 const TEMPLATE_FILE: &str = "PROMPT.md";
 
-const TEMPLATE: &str = "\
-study specs/README.md
-study CLAUDE.md and pick the most important incomplete task
-
-IMPORTANT:
-
-- do not assume anything is implemented - verify by reading code
-- update IMPLEMENTATION_PLAN.md when the task is done
-- if tests are missing, add them (choose unit/integration/property as appropriate, follow existing patterns)
-- run tests after changes
-- commit and push when you are done
-";
+const TEMPLATE: &str = include_str!("../prompts/worker.md");
 
 pub fn template(directory: &Path, args: &TemplateArgs) -> Result<u8, Error> {
     if !args.write {
