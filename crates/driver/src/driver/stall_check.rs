@@ -65,8 +65,7 @@ impl<W: World> Driver<'_, W> {
     pub(super) fn finish_stall_check(&mut self, look: &StallCheck, exit: Option<Exit>) {
         match exit {
             Some(exit) if exit.success() => {
-                let fingerprint =
-                    if look.is_truncated { None } else { self.fingerprint(&look.status) };
+                let fingerprint = (!look.is_truncated).then(|| self.fingerprint(&look.status));
                 self.queue.push_back(Input::StallChecked { fingerprint });
             }
             Some(Exit::Code(_)) => self.check_without_git(),
@@ -79,11 +78,10 @@ impl<W: World> Driver<'_, W> {
         self.queue.push_back(Input::StallChecked { fingerprint });
     }
 
-    fn fingerprint(&mut self, status: &[u8]) -> Option<u64> {
+    fn fingerprint(&mut self, status: &[u8]) -> u64 {
         let status = String::from_utf8_lossy(status);
         let top = self.repository_root();
         let mut hasher = DefaultHasher::new();
-        self.world.refs_fingerprint(&self.spec.directory)?.hash(&mut hasher);
         let mut budget = MAX_FINGERPRINT_BYTES;
         let mut file = |path: &Path, hasher: &mut DefaultHasher| {
             let (looks, read) = self.world.file_fingerprint(path, budget);
@@ -100,7 +98,7 @@ impl<W: World> Driver<'_, W> {
         if let Some(tasks) = &self.spec.tasks {
             file(&tasks.path, &mut hasher);
         }
-        Some(hasher.finish())
+        hasher.finish()
     }
 
     pub(super) fn repository_root(&mut self) -> PathBuf {

@@ -311,7 +311,6 @@ impl<W: World> Repository for Through<'_, W> {
 
     forward! {
         fn new_commits(&mut self, thorough: bool) -> Option<NewCommits>;
-        fn refs_fingerprint(&mut self, directory: &Path) -> Option<u64>;
         fn replaced(&mut self) -> Option<PathBuf>;
         fn branch(&mut self) -> Option<String>;
         fn no_branch(&mut self) -> Option<DetachedReason>;

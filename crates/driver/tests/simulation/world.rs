@@ -833,10 +833,6 @@ impl Repository for SimWorld {
         None
     }
 
-    fn refs_fingerprint(&mut self, _directory: &Path) -> Option<u64> {
-        Some(0)
-    }
-
     fn abandoned(&mut self, _lock: &Path) -> LockStatus {
         match self.lock() {
             Some(GitLock { since_ms, held_until_ms: None }) => {
