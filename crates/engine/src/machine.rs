@@ -271,6 +271,10 @@ impl LoopMachine {
             Input::StallChecked { fingerprint } => {
                 self.on_stall_check(step, fingerprint);
             }
+            Input::CommitsFound { head, commits, job_runs } => {
+                let by_others = !(job_runs && self.job_may_commit());
+                self.emit(step, Event::Repository { head: head.into(), commits, by_others });
+            }
             Input::Timer => self.on_timer(step),
             Input::Refusals(hosts) => self.on_refusals(step, hosts),
             Input::Signal(signal) => self.on_signal(step, signal),

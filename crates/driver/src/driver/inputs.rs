@@ -152,7 +152,7 @@ impl<W: World> Driver<'_, W> {
         }
     }
 
-    fn running_child(&self) -> Option<ChildId> {
+    pub(super) fn running_child(&self) -> Option<ChildId> {
         match &self.task {
             ActiveTask::None | ActiveTask::ScmRetry(..) => None,
             ActiveTask::Agent(task) => Some(task.child),

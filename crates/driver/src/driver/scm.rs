@@ -141,6 +141,8 @@ impl<W: World> Driver<'_, W> {
                     self.task = ActiveTask::ScmRetry(run, at_ms);
                     return;
                 }
+                // Those of the git that held the lock.
+                self.record_commits(true);
                 match self.start_scm(&run.command) {
                     Ok(child) => {
                         let ScmProcess {

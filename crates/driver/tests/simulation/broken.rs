@@ -68,12 +68,14 @@ pub(crate) enum Fault {
     NotifyForgotten,
     /// It does not notice that a silent agent is done.
     DoneUnnoticed,
+    /// It takes commits from outside for its own.
+    CommitsClaimed,
     /// It stamps the end of an iteration with the next one.
     StampsLate,
 }
 
 impl Fault {
-    pub(crate) const ALL: [Fault; 22] = [
+    pub(crate) const ALL: [Fault; 23] = [
         Fault::GuardrailsIgnored,
         Fault::JournalLate,
         Fault::FeedbackForgotten,
@@ -95,6 +97,7 @@ impl Fault {
         Fault::FinalChecksSkipped,
         Fault::NotifyForgotten,
         Fault::DoneUnnoticed,
+        Fault::CommitsClaimed,
         Fault::StampsLate,
     ];
 
@@ -113,17 +116,24 @@ impl Fault {
 
     /// Lines of the journal as the broken engine writes them.
     pub(crate) fn miswrite(fault: Option<Fault>, lines: &[u8]) -> Cow<'_, [u8]> {
-        if fault != Some(Fault::StampsLate) {
+        if !matches!(fault, Some(Fault::StampsLate | Fault::CommitsClaimed)) {
             return Cow::Borrowed(lines);
         }
-        let late = |line: &str| {
+        let miswritten = |line: &str| {
             let mut entry: Entry<'_> = serde_json::from_str(line).expect("a line of the journal");
-            if let Event::IterationEnded { .. } = entry.event {
-                entry.at.iteration += 1;
+            match &mut entry.event {
+                Event::IterationEnded { .. } if fault == Some(Fault::StampsLate) => {
+                    entry.at.iteration += 1;
+                }
+                Event::Repository { by_others, .. } if fault == Some(Fault::CommitsClaimed) => {
+                    *by_others = false;
+                }
+                _ => {}
             }
             serde_json::to_string(&entry).expect("a line of the journal") + "\n"
         };
-        String::from_utf8_lossy(lines).lines().map(late).collect::<String>().into_bytes().into()
+        let lines = String::from_utf8_lossy(lines);
+        lines.lines().map(miswritten).collect::<String>().into_bytes().into()
     }
 
     /// Applies the fault to the state from which the run is resumed.
