@@ -44,6 +44,14 @@ pub(crate) enum Fault {
     MessageForgotten,
     /// Resumes as if the answer had been checked.
     ChecksForgotten,
+    /// Resumes as if the last SCM task had not failed.
+    ScmFailureForgotten,
+    /// Resumes without the failures in a row.
+    FailuresForgotten,
+    /// Resumes as if no iteration had succeeded.
+    SuccessForgotten,
+    /// Resumes without the rate limits in a row.
+    LimitsForgotten,
     /// It does not end what it should.
     NobodyEnded,
     /// It takes every lock of git's for left behind.
@@ -75,7 +83,7 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    pub(crate) const ALL: [Fault; 23] = [
+    pub(crate) const ALL: [Fault; 27] = [
         Fault::GuardrailsIgnored,
         Fault::JournalLate,
         Fault::FeedbackForgotten,
@@ -85,6 +93,10 @@ impl Fault {
         Fault::AnswerForgotten,
         Fault::MessageForgotten,
         Fault::ChecksForgotten,
+        Fault::ScmFailureForgotten,
+        Fault::FailuresForgotten,
+        Fault::SuccessForgotten,
+        Fault::LimitsForgotten,
         Fault::NobodyEnded,
         Fault::LocksTaken,
         Fault::MeddlingUnseen,
@@ -152,6 +164,10 @@ impl Fault {
             (Some(Fault::IterationsForgotten), _) => point.iterations = 0,
             (Some(Fault::DecisionForgotten), _) => point.pending = Pending::Nothing,
             (Some(Fault::MessageForgotten), _) => point.commit_message = None,
+            (Some(Fault::ScmFailureForgotten), _) => point.scm_failed = false,
+            (Some(Fault::FailuresForgotten), _) => point.failures = 0,
+            (Some(Fault::SuccessForgotten), _) => point.any_succeeded = false,
+            (Some(Fault::LimitsForgotten), _) => point.limits = Default::default(),
             _ => {}
         }
         state

@@ -7,6 +7,7 @@ use ralph_driver::driver::RunEnd;
 use ralph_driver::run_spec::RunSpec;
 use ralph_events::event::{Class, Entry, Event, Outcome, Purpose};
 
+use crate::counters;
 use crate::ending;
 use crate::steering;
 use crate::truth::{Fact, Truth, facts};
@@ -56,6 +57,7 @@ pub(crate) fn check(
     room(spec, &truth)?;
     if !truth.has_holes {
         decided(spec, &facts)?;
+        counters::check(spec, &truth, finish)?;
     }
     steering::check(spec, &truth, before)?;
     stamps(&truth)?;

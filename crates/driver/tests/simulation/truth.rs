@@ -32,6 +32,8 @@ pub(crate) struct Truth {
     /// checks.
     pub(crate) unseen: bool,
     pub(crate) meddled: u64,
+    /// The last agent met a rate limit.
+    pub(crate) limited: bool,
     /// Of each commit by its id, whether it came from outside.
     pub(crate) by_others: BTreeMap<String, bool>,
     pub(crate) failures: u64,

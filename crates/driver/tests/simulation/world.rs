@@ -418,7 +418,16 @@ impl SimWorld {
         let mut lines = vec![text("working"), tool.to_owned(), text(words)];
         let (mut exit, mut ends) = (Exit::Code(0), true);
         child.claims = done;
-        match if bad { rng.below(10) } else { 10 } {
+        // A limit may last.
+        let mut truth = self.truth.borrow_mut();
+        let how = match bad {
+            _ if truth.limited && rng.chance(50) => 3,
+            true => rng.below(10),
+            false => 10,
+        };
+        truth.limited = how == 3;
+        drop(truth);
+        match how {
             0 => exit = Exit::Code(1),
             1 => ends = false,
             2 => {
