@@ -172,7 +172,7 @@ impl<W: World> Driver<'_, W> {
             }
             ActiveTask::CommitGuard(run) => {
                 run.ended = Some(why);
-                self.world.end(run.child, false);
+                self.world.end(run.status.child, false);
             }
             ActiveTask::StallCheck(look) => self.world.end(look.child, false),
             _ => {}
