@@ -143,10 +143,6 @@ impl Repository for NullWorld {
         None
     }
 
-    fn refs_fingerprint(&mut self, _directory: &Path) -> Option<u64> {
-        Some(0)
-    }
-
     fn abandoned(&mut self, _lock: &Path) -> LockStatus {
         LockStatus::InUse
     }

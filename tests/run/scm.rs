@@ -490,10 +490,10 @@ fn only_checked_changes_are_committed() {
     let broken = "echo broken > new.txt; touch sneaked";
     let commits = format!("{broken}; git add -A; git commit -qm Mine");
     for (meddling, warning, committed, last) in [
-        (broken, "new.txt, sneaked were changed", "Fix it", 1),
-        (&commits, "HEAD moved to", "Mine", 1),
-        ("git commit -qm Mine", "HEAD moved to", "Mine", 0),
-        ("git stash -qu", "what is staged was changed", "First", 1),
+        (broken, "files were changed", "Fix it", 1),
+        (&commits, "what is staged, or HEAD, was changed", "Mine", 1),
+        ("git commit -qm Mine", "what is staged, or HEAD, was changed", "Mine", 0),
+        ("git stash -qu", "what is staged, or HEAD, was changed", "First", 1),
     ] {
         let project = project(&["commit"]);
         project.settings(&json!({

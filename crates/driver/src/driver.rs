@@ -43,7 +43,7 @@ use display::DisplayFilter;
 use ralph_git::ScmProcess;
 use ralph_git::commit_guard::StagedSnapshot;
 use response::ResponseFilterProcess;
-use stall_check::StallCheck;
+use stall_check::GitStatus;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunEnd {
@@ -107,7 +107,7 @@ enum ActiveTask {
     ScmRetry(ScmProcess, u64),
     /// Inspects staged changes, before and after an agent is asked for a commit message.
     CommitGuard(CommitGuardRun),
-    StallCheck(StallCheck),
+    StallCheck(GitStatus),
 }
 
 struct Driver<'s, W> {

@@ -2,7 +2,7 @@
 //!
 //! A flooding agent must not fill the disk. A run has a quota for agent output; an iteration may use a quarter of
 //! the rest, and always a minimum, so that one flood does not silence all later ones. Omitted output is counted,
-//! and its tail is kept.
+//! and its end is kept.
 //!
 //! Events that decide something are never omitted: ralph's own, and usage.
 
@@ -12,27 +12,24 @@ use std::collections::VecDeque;
 use ralph_events::event::{Event, Usage};
 
 const MIN_ITERATION_BYTES: u64 = 4 * 1024;
-const TAIL_BYTES: u64 = 16 * 1024;
-/// An omission is reported at first, and again whenever it has doubled beyond this size.
-const REPORT_STEP_BYTES: u64 = 1024 * 1024;
+/// The end of omitted output that is kept.
+const TAIL_BYTES: u64 = 4 * 1024;
 /// The longest recorded agent event. Escaped JSON is up to six times as long, and readers refuse longer lines
 /// (`events::journal::MAX_LINE`).
 pub const MAX_EVENT: u64 = 8 * 1024 * 1024;
 /// Approximate size of an event without its text.
 const EVENT_OVERHEAD: u64 = 32;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct JournalQuota {
+    /// What is left for the run.
     run: u64,
-    /// For agent output, plus a reserve for events that reports need.
+    /// The limit of the iteration, and what it has used. Events that reports need may use as much again.
     iteration: u64,
-    reserve: u64,
+    spent: u64,
     omitted: Omitted,
-    /// Size at which the omission is reported again.
-    report_at: u64,
     tail: VecDeque<Event<'static>>,
     tail_bytes: u64,
-    tail_bytes_left: u64,
     /// Highest recorded usage of the running agent.
     used: Usage,
 }
@@ -68,74 +65,56 @@ enum EventClass {
 
 impl JournalQuota {
     pub fn new(run: u64) -> Self {
-        JournalQuota {
-            run,
-            iteration: iteration_share(run),
-            reserve: iteration_share(run),
-            omitted: Omitted::default(),
-            report_at: 0,
-            tail: VecDeque::new(),
-            tail_bytes: 0,
-            tail_bytes_left: TAIL_BYTES,
-            used: Usage::default(),
-        }
+        JournalQuota { run, iteration: iteration_share(run), ..JournalQuota::default() }
     }
 
     pub fn decide(&mut self, event: &Event<'_>) -> QuotaDecision {
-        match kind(event) {
+        let limit = match kind(event) {
             EventClass::Ralph => {
                 match event {
-                    Event::IterationStarted { .. } => self.iteration_starts(),
+                    Event::IterationStarted { .. } => {
+                        (self.iteration, self.spent) = (iteration_share(self.run), 0);
+                    }
                     Event::AgentStarted { .. } => self.used = Usage::default(),
                     _ => {}
                 }
-                QuotaDecision::Keep { agents: false }
+                return QuotaDecision::Keep { agents: false };
             }
-            EventClass::Agent if estimated_bytes(event) <= self.iteration.min(MAX_EVENT) => {
-                QuotaDecision::Keep { agents: true }
-            }
-            EventClass::Required
-                if estimated_bytes(event) <= (self.iteration + self.reserve).min(MAX_EVENT) =>
-            {
-                QuotaDecision::Keep { agents: true }
-            }
-            EventClass::Usage(usage) if self.iteration > 0 || self.is_significant(&usage) => {
+            EventClass::Usage(usage) if self.spent < self.iteration || self.is_news(&usage) => {
                 self.used = usage;
-                QuotaDecision::Keep { agents: true }
+                return QuotaDecision::Keep { agents: true };
             }
             // The next usage event repeats it.
-            EventClass::Usage(_) => QuotaDecision::Omit(None),
-            EventClass::Agent | EventClass::Required => {
-                let told = self.omit(event);
-                match event {
-                    Event::Result { usage: Some(usage), .. } if self.is_significant(usage) => {
-                        self.used = *usage;
-                        // The omission is reported with the next event.
-                        self.report_at = if told.is_some() { 0 } else { self.report_at };
-                        QuotaDecision::Omit(Some(Box::new(Event::Usage(*usage))))
-                    }
-                    _ => QuotaDecision::Omit(told.map(Box::new)),
-                }
-            }
+            EventClass::Usage(_) => return QuotaDecision::Omit(None),
+            EventClass::Agent => self.iteration,
+            EventClass::Required => self.iteration.saturating_mul(2),
+        };
+        if estimated_bytes(event) <= limit.saturating_sub(self.spent).min(MAX_EVENT) {
+            return QuotaDecision::Keep { agents: true };
         }
+        let is_first = self.omitted.events == 0;
+        self.omit(event);
+        QuotaDecision::Omit(match event {
+            Event::Result { usage: Some(usage), .. } if self.is_news(usage) => {
+                self.used = *usage;
+                Some(Box::new(Event::Usage(*usage)))
+            }
+            _ => is_first.then(|| Box::new(self.omitted.event())),
+        })
     }
 
     pub fn record_bytes(&mut self, bytes: usize) {
-        let bytes = bytes as u64;
-        self.run = self.run.saturating_sub(bytes);
-        let beyond = bytes.saturating_sub(self.iteration);
-        self.iteration = self.iteration.saturating_sub(bytes);
-        self.reserve = self.reserve.saturating_sub(beyond);
+        self.run = self.run.saturating_sub(bytes as u64);
+        self.spent = self.spent.saturating_add(bytes as u64);
     }
 
     /// Events to record before the agent's end: the omission and its tail.
     pub fn finish_agent(&mut self) -> Vec<Event<'static>> {
         let Omitted { events, bytes } = std::mem::take(&mut self.omitted);
-        self.report_at = 0;
         if events == 0 {
             return Vec::new();
         }
-        let tail: Vec<_> = self.tail.drain(..).collect();
+        let tail = std::mem::take(&mut self.tail);
         let kept: u64 = tail.iter().map(payload_bytes).sum();
         self.tail_bytes = 0;
         let left_out = Omitted {
@@ -145,39 +124,21 @@ impl JournalQuota {
         std::iter::once(left_out.event()).chain(tail).collect()
     }
 
-    fn iteration_starts(&mut self) {
-        self.iteration = iteration_share(self.run);
-        self.reserve = self.iteration;
-        self.tail_bytes_left = TAIL_BYTES.min(self.iteration);
-    }
-
     /// Returns whether usage has grown noticeably since it was last recorded; this bounds the number of records.
-    fn is_significant(&self, usage: &Usage) -> bool {
+    fn is_news(&self, usage: &Usage) -> bool {
         let (before, now) = (self.used.total_tokens(), usage.total_tokens());
         let cost = |usage: &Usage| usage.cost_usd.unwrap_or(0.0);
         now > before.saturating_add(before / 64) || cost(usage) > cost(&self.used) * (65.0 / 64.0)
     }
 
-    fn omit(&mut self, event: &Event<'_>) -> Option<Event<'static>> {
+    fn omit(&mut self, event: &Event<'_>) {
         self.omitted.events += 1;
         self.omitted.bytes = self.omitted.bytes.saturating_add(payload_bytes(event));
-        self.keep_in_tail(event);
-        (self.omitted.bytes >= self.report_at).then(|| {
-            self.report_at = self.omitted.bytes.saturating_mul(2).max(REPORT_STEP_BYTES);
-            self.omitted.event()
-        })
-    }
-
-    fn keep_in_tail(&mut self, event: &Event<'_>) {
-        let room = self.tail_bytes_left;
-        if let Some(event) = tail_event(
-            event,
-            usize::try_from(room.saturating_sub(EVENT_OVERHEAD)).unwrap_or(usize::MAX),
-        ) {
+        if let Some(event) = tail_event(event) {
             self.tail_bytes += estimated_bytes(&event);
             self.tail.push_back(event);
         }
-        while self.tail_bytes > room
+        while self.tail_bytes > TAIL_BYTES
             && let Some(first) = self.tail.pop_front()
         {
             self.tail_bytes -= estimated_bytes(&first);
@@ -231,9 +192,9 @@ fn payload_bytes(event: &Event<'_>) -> u64 {
 }
 
 /// An owned copy for the tail; of a long text only its end.
-fn tail_event(event: &Event<'_>, room: usize) -> Option<Event<'static>> {
+fn tail_event(event: &Event<'_>) -> Option<Event<'static>> {
     let end = |text: &str| -> Cow<'static, str> {
-        let from = text.len().saturating_sub(room);
+        let from = text.len().saturating_sub((TAIL_BYTES - EVENT_OVERHEAD) as usize);
         text[text.ceil_char_boundary(from)..].to_owned().into()
     };
     Some(match event {
@@ -340,7 +301,7 @@ mod tests {
                 _ => None,
             })
             .collect();
-        assert!((3..10).contains(&told.len()), "when it begins, and as it grows: {told:?}");
+        assert_eq!(told.len(), 2, "when it begins and ends: {told:?}");
         let bytes: u64 = events.iter().map(payload_bytes).sum();
         assert!(told.last().unwrap().1 < bytes, "not more than there was: {told:?}");
         let kept = (out.len() - told.len()) as u64;
@@ -404,12 +365,10 @@ mod tests {
             QuotaDecision::Keep { .. } => panic!("there is no room"),
         };
         assert_eq!(told(ration.decide(&result(1.0))), Some(Event::Usage(used(1.0))));
-        // One record is enough; the omission is recorded, too.
-        assert!(matches!(
-            told(ration.decide(&result(1.0))),
-            Some(Event::OutputOmitted { events: 2, .. })
-        ));
+        // One record is enough.
+        assert_eq!(told(ration.decide(&result(1.0))), None);
         assert_eq!(told(ration.decide(&result(2.0))), Some(Event::Usage(used(2.0))));
+        assert!(matches!(ration.finish_agent()[..], [Event::OutputOmitted { events: 3, .. }]));
     }
 
     proptest! {

@@ -55,8 +55,9 @@ pub(super) enum ScreenAction {
     Unreachable,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum PromptDelivery {
+    #[default]
     Waiting,
     /// Typed at this time, while the agent did or did not read keys.
     Typed {
@@ -72,6 +73,7 @@ enum PromptDelivery {
     Unreachable,
 }
 
+#[derive(Default)]
 pub(super) struct PtyScreen {
     parser: vt100::Parser,
     prompt: String,
@@ -111,21 +113,7 @@ impl PtyScreen {
             prompt: prompt.to_owned(),
             text: to_keystrokes(prompt),
             pattern,
-            delivery: PromptDelivery::Waiting,
-            tries: 0,
-            notices: 0,
-            prompt_count_before: 0,
-            drawn_ms: None,
-            poll_ms: 0,
-            dialog: None,
-            last_output_ms: None,
-            next_search_ms: None,
-            last_screen: String::new(),
-            screens_since_completion: Vec::new(),
-            found: None,
-            screen_at_typing: String::new(),
-            screen_at_enter: String::new(),
-            alternate_screen_text: None,
+            ..PtyScreen::default()
         }
     }
 

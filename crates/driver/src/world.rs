@@ -167,8 +167,6 @@ pub trait Journal {
 pub trait Repository {
     /// Commits since the last call; see [`head_log::HeadLog::new_commits`].
     fn new_commits(&mut self, thorough: bool) -> Option<NewCommits>;
-    /// A fingerprint of the repository's refs; `None` if it is unknown.
-    fn refs_fingerprint(&mut self, directory: &Path) -> Option<u64>;
     /// Returns whether the owner of a git lock is gone.
     fn abandoned(&mut self, lock: &Path) -> LockStatus;
     /// The repository that has replaced the original one.

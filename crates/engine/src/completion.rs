@@ -3,12 +3,13 @@
 mod prompt_echo;
 mod tags;
 
+use std::ops::Range;
+
 use fancy_regex::Regex;
 use serde::{Deserialize, Serialize};
 
 use self::prompt_echo::lines::EchoFilter;
 use self::prompt_echo::pattern::PromptPattern;
-use self::prompt_echo::tags::PromptTags;
 use self::tags::TagScanner;
 use ralph_events::control_chars::{ControlCharFilter, strip_control_chars};
 
@@ -114,14 +115,67 @@ enum SignalMatcher {
         signal: TagSignal,
         scanner: TagScanner,
     },
-    Pattern {
-        regex: Regex,
+    /// Text is kept, to tell signals in an echo.
+    Recent {
+        signal: Signal,
         echoed: PromptPattern,
         recent: String,
         is_cut: bool,
     },
     #[default]
     Nothing,
+}
+
+#[derive(Debug, Clone)]
+enum Signal {
+    Pattern(Regex),
+    /// The pattern matches an opening or closing tag.
+    Tag(TagSignal, Regex),
+}
+
+impl Signal {
+    /// The next one from `from` on; the error says that the search took too long.
+    fn find(&self, text: &str, from: usize) -> Result<Option<Range<usize>>, ()> {
+        match self {
+            Signal::Pattern(regex) => {
+                let found = regex.find_from_pos(text, from).map_err(drop)?;
+                Ok(found.map(|found| found.range()))
+            }
+            Signal::Tag(_, tag) => {
+                // It begins at the last opening tag.
+                let (mut start, mut from) = (None, from);
+                while let Some(found) = tag.find_from_pos(text, from).map_err(drop)? {
+                    from = found.end();
+                    match start {
+                        Some(start) if found.as_str().starts_with("</") => {
+                            return Ok(Some(start..from));
+                        }
+                        _ if found.as_str().starts_with("</") => {}
+                        _ => start = Some(found.start()),
+                    }
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    fn find_all(&self, line: &str) -> Vec<Range<usize>> {
+        let mut found: Vec<Range<usize>> = Vec::new();
+        let mut from = 0;
+        while from <= line.len()
+            && let Ok(Some(next)) = self.find(line, from)
+        {
+            from = line.ceil_char_boundary(next.end.max(next.start + 1));
+            found.push(next);
+        }
+        found
+    }
+}
+
+impl SignalMatcher {
+    fn recent(signal: Signal, echoed: PromptPattern) -> SignalMatcher {
+        SignalMatcher::Recent { signal, echoed, recent: String::new(), is_cut: false }
+    }
 }
 
 /// A signal in a tag.
@@ -150,6 +204,22 @@ impl TagSignal {
     fn matches(&self, content: &str) -> bool {
         normalize(content, self.exact) == self.expected
     }
+
+    fn record(&self, content: &str, verdict: &mut CompletionResult) {
+        if !verdict.complete && (self.exact || verdict.signal.is_none()) {
+            verdict.complete = self.matches(content);
+            verdict.signal = Some(content.trim().to_owned());
+        }
+    }
+
+    fn regex(&self) -> Option<Regex> {
+        let flag = if self.exact { "" } else { "(?i)" };
+        Regex::new(&format!("{flag}</?{}>", self.tag)).ok()
+    }
+
+    fn content<'t>(&self, tag: &'t str) -> &'t str {
+        &tag[self.tag.len() + 2..tag.len() - self.tag.len() - 3]
+    }
 }
 
 fn normalize(text: &str, exact: bool) -> String {
@@ -164,12 +234,9 @@ impl CompletionDetector {
     pub fn new(rule: &CompletionRule) -> Self {
         let matcher = match (rule, TagSignal::new(rule)) {
             (_, Some(signal)) => SignalMatcher::Tag { scanner: signal.scanner(), signal },
-            (CompletionRule::Pattern(regex), None) => SignalMatcher::Pattern {
-                regex: regex.clone(),
-                echoed: PromptPattern::default(),
-                recent: String::new(),
-                is_cut: false,
-            },
+            (CompletionRule::Pattern(regex), None) => {
+                SignalMatcher::recent(Signal::Pattern(regex.clone()), PromptPattern::default())
+            }
             _ => SignalMatcher::Nothing,
         };
         CompletionDetector { matcher, ..CompletionDetector::default() }
@@ -186,15 +253,24 @@ impl CompletionDetector {
     #[must_use]
     pub fn with_prompt_echo(mut self, prompt: &str) -> Self {
         let prompt = &strip_control_chars(prompt);
-        let quoted = match &mut self.matcher {
-            SignalMatcher::Tag { signal, .. } => PromptTags::new(prompt, signal.tag),
-            SignalMatcher::Pattern { regex, echoed, .. } => {
-                *echoed = PromptPattern::new(prompt, regex);
-                None
-            }
-            SignalMatcher::Nothing => None,
+        let signal = match &self.matcher {
+            SignalMatcher::Tag { signal, .. } => match signal.regex() {
+                Some(regex) => Signal::Tag(signal.clone(), regex),
+                None => return self.with_echo_filter(prompt),
+            },
+            SignalMatcher::Recent { signal, .. } => signal.clone(),
+            SignalMatcher::Nothing => return self.with_echo_filter(prompt),
         };
-        self.echo = EchoFilter::new(prompt, quoted);
+        let is_tag = matches!(signal, Signal::Tag(..));
+        let echoed = PromptPattern::new(prompt, is_tag, |line| signal.find_all(line));
+        if !echoed.is_empty() {
+            self.matcher = SignalMatcher::recent(signal, echoed);
+        }
+        self.with_echo_filter(prompt)
+    }
+
+    fn with_echo_filter(mut self, prompt: &str) -> Self {
+        self.echo = EchoFilter::new(prompt);
         self
     }
 
@@ -217,7 +293,7 @@ impl CompletionDetector {
     pub fn retract(&mut self) {
         match &mut self.matcher {
             SignalMatcher::Tag { scanner, .. } => scanner.reset(),
-            SignalMatcher::Pattern { recent, is_cut, .. } => {
+            SignalMatcher::Recent { recent, is_cut, .. } => {
                 recent.clear();
                 *is_cut = false;
             }
@@ -245,11 +321,11 @@ impl CompletionDetector {
         if let Some(mut echo) = self.echo.take() {
             echo.finish(&mut |text, joined| self.scan(text, joined));
             self.prompt_was_echoed |= echo.prompt_was_repeated;
-            self.ignored_signal |= echo.removed_tag();
         }
-        if let SignalMatcher::Pattern { regex, echoed, recent, is_cut } = &self.matcher {
+        if let SignalMatcher::Recent { signal, echoed, recent, is_cut } = &self.matcher {
+            self.ignored_signal |= self.prompt_was_echoed && !echoed.is_empty();
             self.ignored_signal |=
-                record_match(regex, echoed, recent, *is_cut, recent.len(), &mut self.verdict);
+                record_match(signal, echoed, recent, *is_cut, recent.len(), &mut self.verdict);
         }
         self.verdict.clone()
     }
@@ -268,14 +344,9 @@ impl CompletionDetector {
                 if self.messages && !joined {
                     scanner.reset();
                 }
-                scanner.push(text, joined, |content| {
-                    if !verdict.complete && (signal.exact || verdict.signal.is_none()) {
-                        verdict.complete = signal.matches(content);
-                        verdict.signal = Some(content.trim().to_owned());
-                    }
-                });
+                scanner.push(text, joined, |content| signal.record(content, verdict));
             }
-            SignalMatcher::Pattern { regex, echoed, recent, is_cut } => {
+            SignalMatcher::Recent { signal, echoed, recent, is_cut } => {
                 if !joined && !recent.is_empty() {
                     recent.push('\n');
                 }
@@ -283,7 +354,7 @@ impl CompletionDetector {
                 if recent.len() > 2 * PATTERN_WINDOW {
                     let until = recent.len() - PATTERN_MARGIN;
                     self.ignored_signal |=
-                        record_match(regex, echoed, recent, *is_cut, until, verdict);
+                        record_match(signal, echoed, recent, *is_cut, until, verdict);
                     *is_cut = true;
                     let cut = recent.ceil_char_boundary(recent.len() - PATTERN_WINDOW);
                     recent.drain(..cut);
@@ -296,7 +367,7 @@ impl CompletionDetector {
 /// Records a match that ends by `until` and is no echo. Cut text is searched from its second character: the first is
 /// not the start of the output. Returns whether an echo was ignored.
 fn record_match(
-    regex: &Regex,
+    signal: &Signal,
     echoed: &PromptPattern,
     recent: &str,
     is_cut: bool,
@@ -304,31 +375,28 @@ fn record_match(
     verdict: &mut CompletionResult,
 ) -> bool {
     let mut is_ignored = false;
-    if verdict.complete {
-        return is_ignored;
-    }
     let mut from = if is_cut { recent.ceil_char_boundary(1) } else { 0 };
-    loop {
-        let found = match regex.find_from_pos(recent, from) {
-            Ok(Some(found)) if found.end() <= until => found,
+    while from <= recent.len() && !verdict.complete {
+        let found = match signal.find(recent, from) {
+            Ok(Some(found)) if found.end <= until => found,
             Ok(_) => return is_ignored,
-            Err(_) => {
+            Err(()) => {
                 verdict.pattern_too_slow = true;
                 return is_ignored;
             }
         };
-        if !echoed.is_echo(recent, found.start(), found.end()) {
-            verdict.complete = true;
-            verdict.signal = Some(ralph_events::text::prefix(found.as_str(), 200).to_owned());
-            return is_ignored;
+        let text = &recent[found.clone()];
+        match signal {
+            _ if echoed.is_echo(recent, found.start, found.end) => is_ignored = true,
+            Signal::Pattern(_) => {
+                verdict.complete = true;
+                verdict.signal = Some(ralph_events::text::prefix(text, 200).to_owned());
+            }
+            Signal::Tag(tag, _) => tag.record(tag.content(text), verdict),
         }
-        is_ignored = true;
-        if found.end() >= recent.len() {
-            return is_ignored;
-        }
-        let next = found.end().max(found.start() + 1);
-        from = recent.ceil_char_boundary(next);
+        from = recent.ceil_char_boundary(found.end.max(found.start + 1));
     }
+    is_ignored
 }
 
 pub fn first_response(text: &str) -> Option<String> {

@@ -23,7 +23,7 @@ use super::stall::StallWatch;
 use iteration::Iteration;
 use job::{AgentRun, Job, JobEnd};
 use ralph_events::event::{Class, Event, Feedback, Outcome, Stamp, WaitReason};
-use ralph_events::run_state::{Pending, RateLimits, RunState, Totals};
+use ralph_events::run_state::{Pending, RunState, Totals};
 use state::{Continuation, PromptFeedback, Retries, RunClock, RunTotals, Steering, StopMode};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -102,7 +102,9 @@ impl LoopMachine {
     /// Continues a run of an earlier process. An open iteration starts again under its number, unless the journal has
     /// enough to finish it.
     pub fn resumed(rules: Rules, state: RunState) -> Self {
-        let RunState { resume, totals, clock, end, .. } = state.closed();
+        let mut state = state.closed();
+        state.forgive_failures();
+        let RunState { resume, totals, clock, .. } = state;
         let Totals { spending, tools, tool_errors, .. } = totals;
         let open = resume.open;
         let pending = match (resume.pending, open) {
@@ -120,20 +122,17 @@ impl LoopMachine {
         let reopened = open.filter(|_| !matches!(pending, Pending::Nothing | Pending::Complete));
         let counts = open.is_none_or(|_| reopened.is_some()) && !resume.stall_checked;
         let stall = StallWatch::resumed(rules.stall, resume.stall, &resume.last_feedback, counts);
-        // A resume after giving up means that the user has fixed the cause. More time, money or iterations fix nothing.
-        let gave_up = matches!(
-            end.map(|end| end.outcome),
-            Some(Outcome::AgentFailed | Outcome::CredentialsRefused | Outcome::Stalled)
-        );
-        let (failures, limits) =
-            if gave_up { (0, RateLimits::default()) } else { (resume.failures, resume.limits) };
         LoopMachine {
             iteration: match reopened {
                 Some(open) => Iteration::reopened(open, resume.commit_message.is_some()),
                 None => Iteration::ended(resume.iterations),
             },
             resume: Continuation { cut_off: open, pending },
-            retries: Retries { failures, any_succeeded: resume.any_succeeded, limits },
+            retries: Retries {
+                failures: resume.failures,
+                any_succeeded: resume.any_succeeded,
+                limits: resume.limits,
+            },
             feedback: PromptFeedback::carried(resume.feedback),
             totals: RunTotals {
                 spending,
@@ -271,6 +270,10 @@ impl LoopMachine {
             Input::StallChecked { fingerprint } => {
                 self.on_stall_check(step, fingerprint);
             }
+            Input::CommitsFound { head, commits, job_runs } => {
+                let by_others = !(job_runs && self.job_may_commit());
+                self.emit(step, Event::Repository { head: head.into(), commits, by_others });
+            }
             Input::Timer => self.on_timer(step),
             Input::Refusals(hosts) => self.on_refusals(step, hosts),
             Input::Signal(signal) => self.on_signal(step, signal),
@@ -310,6 +313,7 @@ impl LoopMachine {
                 self.classify_attempt(step, *report)
             }
             Pending::Checked { class, complete, found } => {
+                self.retries.record_success();
                 (self.iteration.class, self.iteration.complete, self.iteration.found) =
                     (class, complete, found);
                 self.iteration.checks.passed = Some(true);

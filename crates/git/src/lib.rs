@@ -18,7 +18,6 @@ pub mod hardening;
 pub mod head_log;
 pub mod link_guard;
 pub mod lock_files;
-pub mod refs;
 mod repository;
 mod scm_tasks;
 pub mod status;

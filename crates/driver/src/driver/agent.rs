@@ -5,7 +5,9 @@ use std::io;
 
 use super::{ActiveTask, Driver};
 use crate::agent_process::{AgentFiles, AgentProcess, AttemptEnd};
+use crate::pty_agent::PtyScreen;
 use crate::run_spec::{AgentLaunch, RunSpec, scm_kinds};
+use crate::screen_text;
 use crate::world::{Part, RunStep, Started, World};
 use ralph_agents::PromptVia;
 use ralph_engine::completion::{CompletionDetector, CompletionRule};
@@ -14,7 +16,7 @@ use ralph_engine::prompt as prompts;
 use ralph_engine::rules::ScmTaskKind;
 use ralph_events::env_names::STOP_CHECK;
 use ralph_events::event::{Event, Purpose};
-use ralph_process::{ChildEnd, Launch};
+use ralph_process::{ChildEnd, Launch, TerminalSize};
 
 impl<W: World> Driver<'_, W> {
     pub(super) fn start_agent(&mut self, purpose: Purpose) {
@@ -100,16 +102,19 @@ impl<W: World> Driver<'_, W> {
             let message = "its work could not be recorded".to_owned();
             return Err(Input::AgentNotStarted { message });
         }
-        if agent.is_on_terminal(purpose) {
-            return self.start_on_terminal(&launch, &prompt);
-        }
-        if purpose == Purpose::Work {
+        let on_terminal = agent.is_on_terminal(purpose);
+        let (part, launch) = match on_terminal {
+            // The prompt is typed later.
+            true => (Part::InteractiveAgent, Launch { stdin: b"", ..launch }),
+            false => (Part::Agent, launch),
+        };
+        if purpose == Purpose::Work && !on_terminal {
             self.start_filter();
         }
         if invocation.structured {
             self.response_filter.spawn(spec, self.world);
         }
-        let Started { child, pid, .. } = self.world.start(Part::Agent, &launch).map_err(|err| {
+        let Started { child, pid, terminal } = self.world.start(part, &launch).map_err(|err| {
             self.finish_filter();
             self.response_filter.end(self.world);
             Input::AgentNotStarted {
@@ -125,16 +130,20 @@ impl<W: World> Driver<'_, W> {
                 CompletionDetector::new(&CompletionRule::Response(String::new()))
             }
         };
-        detector = if invocation.structured {
-            detector.for_messages()
-        } else {
-            detector.with_prompt_echo(&prompt)
-        };
+        if invocation.structured {
+            detector = detector.for_messages();
+        } else if !on_terminal {
+            detector = detector.with_prompt_echo(&prompt);
+        }
         let reader = agent.reader(invocation.structured);
         let started_ms = self.world.now().mono_ms;
         let mut task = AgentProcess::new(child, purpose, started_ms, reader, detector, files);
         task.completion_is_final = spec.completion_is_final;
-        task.is_plain = !invocation.structured;
+        task.is_plain = !invocation.structured && !on_terminal;
+        task.screen = on_terminal.then(|| {
+            let size = terminal.unwrap_or(TerminalSize::DEFAULT);
+            PtyScreen::new(size, &prompt, screen_text::completion_regex(&spec.completion))
+        });
         if let Some(judge) = agent.response_filter(invocation.structured) {
             task = task.with_response_filter(judge);
         }
@@ -232,7 +241,7 @@ impl<W: World> Driver<'_, W> {
 const MAX_ITERATIONS_WITHOUT_TOOLS: u32 = 3;
 
 /// The command line for the journal, without the prompt's text.
-pub(super) fn recorded_argv(program: &OsStr, args: &[OsString], prompt: &str) -> Vec<String> {
+fn recorded_argv(program: &OsStr, args: &[OsString], prompt: &str) -> Vec<String> {
     let mut argv: Vec<String> = std::iter::once(program)
         .chain(args.iter().map(OsString::as_os_str))
         .map(|arg| {
@@ -250,7 +259,7 @@ pub(super) fn recorded_argv(program: &OsStr, args: &[OsString], prompt: &str) ->
     argv
 }
 
-pub(super) fn not_started_message(
+fn not_started_message(
     spec: &RunSpec,
     err: &io::Error,
     via: PromptVia,

@@ -3,18 +3,17 @@
 use std::io;
 
 use super::scm::ends_run;
+use super::stall_check::GitStatus;
 use super::{ActiveTask, Driver};
 use crate::world::World;
 use ralph_engine::machine::{CommitGuardResult, Input, ScmStatus, UncheckedChange};
 use ralph_events::event::{Exit, FailAction, Feedback};
 use ralph_git::ScmSpec;
-use ralph_git::commit_guard::{self, StagedChange, StagedSnapshot, StagedStatusReader};
-use ralph_process::ChildId;
+use ralph_git::commit_guard::{self, StagedChange, StagedSnapshot};
 
 #[derive(Debug)]
 pub(super) struct CommitGuardRun {
-    pub(super) child: ChildId,
-    pub(super) reader: StagedStatusReader,
+    pub(super) status: GitStatus,
     pub(super) ended: Option<&'static str>,
     after: bool,
 }
@@ -39,15 +38,15 @@ impl<W: World> Driver<'_, W> {
 
     fn spawn_staged_status(&mut self, after: bool) -> io::Result<()> {
         let Some(scm) = &self.spec.scm else { return Err(io::ErrorKind::NotFound.into()) };
-        let child = self.spawn_git_status(&scm.program, commit_guard::STATUS_ARGS)?;
-        let reader = StagedStatusReader::default();
-        self.task = ActiveTask::CommitGuard(CommitGuardRun { child, reader, ended: None, after });
+        let status = self.spawn_git_status(&scm.program, commit_guard::STATUS_ARGS)?;
+        self.task = ActiveTask::CommitGuard(CommitGuardRun { status, ended: None, after });
         Ok(())
     }
 
-    pub(super) fn on_staged_status(&mut self, run: CommitGuardRun, exit: Option<Exit>) {
+    pub(super) fn on_staged_status(&mut self, run: &CommitGuardRun, exit: Option<Exit>) {
         let ok = exit.is_some_and(Exit::success);
-        let now = run.reader.end().filter(|_| ok);
+        let status = run.status.text().filter(|_| ok);
+        let now = status.as_deref().and_then(StagedSnapshot::parse);
         match (run.after, now) {
             (false, Some(now)) => {
                 let unused = self.unused_commit_message.take();
@@ -65,16 +64,15 @@ impl<W: World> Driver<'_, W> {
                 let why = run.ended.map_or(exit, |why| format!("it was ended, because {why}"));
                 self.on_scm_status_failed(&format!("git status: {why}"), ends_run(run.ended));
             }
-            (true, now) => {
-                let before = self.staged_snapshot.as_ref();
-                match now.zip(before).map(|(now, before)| now.changes_since(before)) {
-                    Some(None) => {
+            (true, now) => match now.zip(self.staged_snapshot.as_ref()) {
+                Some((now, before)) => match now.change_since(before) {
+                    Some(change) => self.describe_change(Some(change)),
+                    None => {
                         self.queue.push_back(Input::CommitGuardChecked(CommitGuardResult::Same))
                     }
-                    Some(Some(change)) => self.describe_change(Some(change)),
-                    None => self.describe_change(None),
-                }
-            }
+                },
+                None => self.describe_change(None),
+            },
         }
     }
 
@@ -95,11 +93,12 @@ impl<W: World> Driver<'_, W> {
 
     fn describe_change(&mut self, change: Option<StagedChange>) {
         let can_commit = self.spec.scm.as_ref().is_some_and(ScmSpec::commits_index_only);
-        let moved = change.as_ref().is_none_or(|change| change.commit_changed || !can_commit);
-        let what = change.map_or_else(
-            || "git did not tell what was changed".to_owned(),
-            |StagedChange { description: what, .. }| what,
-        );
+        let moved = change != Some(StagedChange::Files) || !can_commit;
+        let what = match change {
+            Some(StagedChange::Files) => "files were changed",
+            Some(StagedChange::Commit) => "what is staged, or HEAD, was changed",
+            None => "git did not tell what was changed",
+        };
         let follows = if moved {
             "ralph commits nothing now, and the next iteration is checked with it"
         } else {

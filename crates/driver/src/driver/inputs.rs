@@ -1,5 +1,6 @@
 //! Turns what happens in the world into inputs of the machine.
 
+use super::commit_guard::CommitGuardRun;
 use super::{ActiveTask, Driver};
 use crate::world::{RunStep, World};
 use ralph_engine::machine::{Input, RefusedHost, StopSignal};
@@ -49,11 +50,11 @@ impl<W: World> Driver<'_, W> {
                 }
             }
             ActiveTask::Scm(run) if run.child == child => run.output(bytes),
-            ActiveTask::CommitGuard(run) if run.child == child && stream == Stream::Stdout => {
-                run.reader.feed(bytes);
-            }
-            ActiveTask::StallCheck(look) if look.child == child && stream == Stream::Stdout => {
-                look.output(bytes);
+            ActiveTask::CommitGuard(CommitGuardRun { status, .. })
+            | ActiveTask::StallCheck(status)
+                if status.child == child && stream == Stream::Stdout =>
+            {
+                status.output(bytes);
             }
             _ => {}
         }
@@ -100,8 +101,8 @@ impl<W: World> Driver<'_, W> {
                 self.record_leftovers(ended.leftovers, false);
                 self.on_scm_ended(run, ended.exit, now);
             }
-            ActiveTask::CommitGuard(run) if run.child == child => {
-                self.on_staged_status(run, ended.exit)
+            ActiveTask::CommitGuard(run) if run.status.child == child => {
+                self.on_staged_status(&run, ended.exit)
             }
             ActiveTask::StallCheck(look) if look.child == child => {
                 self.finish_stall_check(&look, ended.exit)
@@ -152,13 +153,13 @@ impl<W: World> Driver<'_, W> {
         }
     }
 
-    fn running_child(&self) -> Option<ChildId> {
+    pub(super) fn running_child(&self) -> Option<ChildId> {
         match &self.task {
             ActiveTask::None | ActiveTask::ScmRetry(..) => None,
             ActiveTask::Agent(task) => Some(task.child),
             ActiveTask::Guardrail(child, _) => Some(*child),
             ActiveTask::Scm(run) => Some(run.child),
-            ActiveTask::CommitGuard(run) => Some(run.child),
+            ActiveTask::CommitGuard(run) => Some(run.status.child),
             ActiveTask::StallCheck(look) => Some(look.child),
         }
     }

@@ -6,7 +6,6 @@ use super::{ActiveTask, Driver};
 use crate::recorder::WriteResult;
 use crate::world::{RunStep, World};
 use ralph_engine::machine::{Input, Now};
-use ralph_events::event::Event;
 use ralph_git::head_log::NewCommits;
 use ralph_report::Problem;
 
@@ -39,18 +38,11 @@ impl<W: World> Driver<'_, W> {
         }
     }
 
-    /// Commits found while a job runs are its own; all others came from outside.
+    /// At once, so that commits are recorded before what follows from them.
     pub(super) fn record_commits(&mut self, thorough: bool) {
         if let Some(NewCommits { head, commits }) = self.world.new_commits(thorough) {
-            let by_others = matches!(
-                self.task,
-                ActiveTask::None
-                    | ActiveTask::ScmRetry(..)
-                    | ActiveTask::CommitGuard(_)
-                    | ActiveTask::StallCheck(_)
-            );
-            let head = head.into();
-            self.recorder.record(&Event::Repository { head, commits, by_others });
+            let job_runs = self.running_child().is_some();
+            self.step(Input::CommitsFound { head, commits, job_runs });
         }
     }
 

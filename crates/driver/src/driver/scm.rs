@@ -141,6 +141,8 @@ impl<W: World> Driver<'_, W> {
                     self.task = ActiveTask::ScmRetry(run, at_ms);
                     return;
                 }
+                // Those of the git that held the lock.
+                self.record_commits(true);
                 match self.start_scm(&run.command) {
                     Ok(child) => {
                         let ScmProcess {
@@ -170,7 +172,7 @@ impl<W: World> Driver<'_, W> {
             }
             ActiveTask::CommitGuard(run) => {
                 run.ended = Some(why);
-                self.world.end(run.child, false);
+                self.world.end(run.status.child, false);
             }
             ActiveTask::StallCheck(look) => self.world.end(look.child, false),
             _ => {}

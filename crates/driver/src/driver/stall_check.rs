@@ -1,5 +1,6 @@
 //! Fingerprints the repository for stall detection.
 
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
@@ -14,40 +15,43 @@ use ralph_git::status;
 use ralph_process::{ChildId, Launch};
 
 /// Longer status output counts as unknown.
-const MAX_STATUS_BYTES: usize = 8 << 20;
+const MAX_STATUS_BYTES: usize = 64 << 20;
 /// Bytes of changed files that are read; for the rest, size and time count.
 const MAX_FINGERPRINT_BYTES: u64 = 64 << 20;
 /// File limit for projects without git.
 const MAX_FILES: usize = 20_000;
 
+/// A running `git status`.
 #[derive(Debug)]
-pub(super) struct StallCheck {
+pub(super) struct GitStatus {
     pub(super) child: ChildId,
-    status: Vec<u8>,
+    output: Vec<u8>,
     is_truncated: bool,
 }
 
-impl StallCheck {
+impl GitStatus {
     pub(super) fn output(&mut self, bytes: &[u8]) {
-        self.is_truncated |= self.status.len() + bytes.len() > MAX_STATUS_BYTES;
+        self.is_truncated |= self.output.len() + bytes.len() > MAX_STATUS_BYTES;
         if !self.is_truncated {
-            self.status.extend_from_slice(bytes);
+            self.output.extend_from_slice(bytes);
         }
+    }
+
+    /// `None` if it is too long.
+    pub(super) fn text(&self) -> Option<Cow<'_, str>> {
+        (!self.is_truncated).then(|| String::from_utf8_lossy(&self.output))
     }
 }
 
 impl<W: World> Driver<'_, W> {
     pub(super) fn start_stall_check(&mut self) {
         match self.spawn_git_status(status::PROGRAM, &[]) {
-            Ok(child) => {
-                let look = StallCheck { child, status: Vec::new(), is_truncated: false };
-                self.task = ActiveTask::StallCheck(look);
-            }
+            Ok(look) => self.task = ActiveTask::StallCheck(look),
             Err(_) => self.check_without_git(),
         }
     }
 
-    pub(super) fn spawn_git_status(&mut self, git: &str, more: &[&str]) -> io::Result<ChildId> {
+    pub(super) fn spawn_git_status(&mut self, git: &str, more: &[&str]) -> io::Result<GitStatus> {
         let settings = self.world.read_only_git_args();
         let args = hardening::git_args(
             GitPurpose::ReadOnly,
@@ -59,14 +63,14 @@ impl<W: World> Driver<'_, W> {
         let launch = Launch::plain(&self.spec.directory, OsStr::new(git), &args, &env);
         // Warnings are not status output.
         let launch = Launch { merge_stderr: false, term_on_parent_death: true, ..launch };
-        self.world.start(Part::Scm, &launch).map(|started| started.child)
+        let child = self.world.start(Part::Scm, &launch)?.child;
+        Ok(GitStatus { child, output: Vec::new(), is_truncated: false })
     }
 
-    pub(super) fn finish_stall_check(&mut self, look: &StallCheck, exit: Option<Exit>) {
+    pub(super) fn finish_stall_check(&mut self, look: &GitStatus, exit: Option<Exit>) {
         match exit {
             Some(exit) if exit.success() => {
-                let fingerprint =
-                    if look.is_truncated { None } else { self.fingerprint(&look.status) };
+                let fingerprint = look.text().map(|status| self.fingerprint(&status));
                 self.queue.push_back(Input::StallChecked { fingerprint });
             }
             Some(Exit::Code(_)) => self.check_without_git(),
@@ -79,18 +83,16 @@ impl<W: World> Driver<'_, W> {
         self.queue.push_back(Input::StallChecked { fingerprint });
     }
 
-    fn fingerprint(&mut self, status: &[u8]) -> Option<u64> {
-        let status = String::from_utf8_lossy(status);
+    fn fingerprint(&mut self, status: &str) -> u64 {
         let top = self.repository_root();
         let mut hasher = DefaultHasher::new();
-        self.world.refs_fingerprint(&self.spec.directory)?.hash(&mut hasher);
         let mut budget = MAX_FINGERPRINT_BYTES;
         let mut file = |path: &Path, hasher: &mut DefaultHasher| {
             let (looks, read) = self.world.file_fingerprint(path, budget);
             budget = budget.saturating_sub(read);
             looks.hash(hasher);
         };
-        for said in status::parse_records(&status) {
+        for said in status::parse_records(status) {
             said.line.hash(&mut hasher);
             if let Some(name) = said.file {
                 file(&top.join(name), &mut hasher);
@@ -100,7 +102,7 @@ impl<W: World> Driver<'_, W> {
         if let Some(tasks) = &self.spec.tasks {
             file(&tasks.path, &mut hasher);
         }
-        Some(hasher.finish())
+        hasher.finish()
     }
 
     pub(super) fn repository_root(&mut self) -> PathBuf {

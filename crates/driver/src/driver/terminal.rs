@@ -1,48 +1,13 @@
 //! Driver: an agent with a screen.
 
-use super::agent::{not_started_message, recorded_argv};
 use super::{ActiveTask, Driver};
-use crate::agent_process::{AgentFiles, AgentProcess};
-use crate::pty_agent::{PtyScreen, ScreenAction};
-use crate::screen_text;
-use crate::world::{Part, Started, World};
-use ralph_agents::PromptVia;
-use ralph_engine::completion::CompletionDetector;
+use crate::pty_agent::ScreenAction;
+use crate::world::World;
 use ralph_engine::machine::{Input, Now};
-use ralph_events::event::{Event, Purpose, Stream};
-use ralph_process::{Launch, TerminalSize};
+use ralph_events::event::{Event, Stream};
 use ralph_report::LiveOutput;
 
 impl<W: World> Driver<'_, W> {
-    pub(super) fn start_on_terminal(
-        &mut self,
-        launch: &Launch<'_>,
-        prompt: &str,
-    ) -> Result<(), Input> {
-        let spec = self.spec;
-        let launch = Launch { stdin: b"", ..launch.clone() };
-        let started = self.world.start(Part::InteractiveAgent, &launch).map_err(|err| {
-            let message = not_started_message(spec, &err, PromptVia::Stdin, prompt.len());
-            Input::AgentNotStarted { message }
-        })?;
-        let Started { child, pid, terminal } = started;
-        let size = terminal.unwrap_or(TerminalSize::DEFAULT);
-        let purpose = Purpose::Work;
-        let argv = recorded_argv(launch.program, launch.args, prompt);
-        self.recorder.record(&Event::AgentStarted { purpose, pid, argv });
-        let started_ms = self.world.now().mono_ms;
-        let (reader, detector) =
-            (spec.agent.reader(false), CompletionDetector::new(&spec.completion));
-        let pattern = screen_text::completion_regex(&spec.completion);
-        let screen = PtyScreen::new(size, prompt, pattern);
-        let files = AgentFiles::default();
-        let mut task = AgentProcess::new(child, purpose, started_ms, reader, detector, files);
-        task.completion_is_final = spec.completion_is_final;
-        task.screen = Some(screen);
-        self.task = ActiveTask::Agent(Box::new(task));
-        Ok(())
-    }
-
     pub(super) fn on_screen_output(&mut self, bytes: &[u8]) {
         let now = self.take_time();
         if let ActiveTask::Agent(task) = &mut self.task

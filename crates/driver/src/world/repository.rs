@@ -149,10 +149,6 @@ impl Repository for RealWorld {
         self.repository.as_mut().and_then(|watch| watch.new_commits(thorough))
     }
 
-    fn refs_fingerprint(&mut self, directory: &Path) -> Option<u64> {
-        git::refs::fingerprint(directory, self.project.ralph_home())
-    }
-
     fn abandoned(&mut self, lock: &Path) -> LockStatus {
         // Processes in a Docker sandbox are not visible here.
         let is_elsewhere = |cell: &ActiveSandbox| cell.sandbox.info().backend == Backend::Docker;

@@ -44,6 +44,14 @@ pub(crate) enum Fault {
     MessageForgotten,
     /// Resumes as if the answer had been checked.
     ChecksForgotten,
+    /// Resumes as if the last SCM task had not failed.
+    ScmFailureForgotten,
+    /// Resumes without the failures in a row.
+    FailuresForgotten,
+    /// Resumes as if no iteration had succeeded.
+    SuccessForgotten,
+    /// Resumes without the rate limits in a row.
+    LimitsForgotten,
     /// It does not end what it should.
     NobodyEnded,
     /// It takes every lock of git's for left behind.
@@ -68,12 +76,14 @@ pub(crate) enum Fault {
     NotifyForgotten,
     /// It does not notice that a silent agent is done.
     DoneUnnoticed,
+    /// It takes commits from outside for its own.
+    CommitsClaimed,
     /// It stamps the end of an iteration with the next one.
     StampsLate,
 }
 
 impl Fault {
-    pub(crate) const ALL: [Fault; 22] = [
+    pub(crate) const ALL: [Fault; 27] = [
         Fault::GuardrailsIgnored,
         Fault::JournalLate,
         Fault::FeedbackForgotten,
@@ -83,6 +93,10 @@ impl Fault {
         Fault::AnswerForgotten,
         Fault::MessageForgotten,
         Fault::ChecksForgotten,
+        Fault::ScmFailureForgotten,
+        Fault::FailuresForgotten,
+        Fault::SuccessForgotten,
+        Fault::LimitsForgotten,
         Fault::NobodyEnded,
         Fault::LocksTaken,
         Fault::MeddlingUnseen,
@@ -95,6 +109,7 @@ impl Fault {
         Fault::FinalChecksSkipped,
         Fault::NotifyForgotten,
         Fault::DoneUnnoticed,
+        Fault::CommitsClaimed,
         Fault::StampsLate,
     ];
 
@@ -113,17 +128,24 @@ impl Fault {
 
     /// Lines of the journal as the broken engine writes them.
     pub(crate) fn miswrite(fault: Option<Fault>, lines: &[u8]) -> Cow<'_, [u8]> {
-        if fault != Some(Fault::StampsLate) {
+        if !matches!(fault, Some(Fault::StampsLate | Fault::CommitsClaimed)) {
             return Cow::Borrowed(lines);
         }
-        let late = |line: &str| {
+        let miswritten = |line: &str| {
             let mut entry: Entry<'_> = serde_json::from_str(line).expect("a line of the journal");
-            if let Event::IterationEnded { .. } = entry.event {
-                entry.at.iteration += 1;
+            match &mut entry.event {
+                Event::IterationEnded { .. } if fault == Some(Fault::StampsLate) => {
+                    entry.at.iteration += 1;
+                }
+                Event::Repository { by_others, .. } if fault == Some(Fault::CommitsClaimed) => {
+                    *by_others = false;
+                }
+                _ => {}
             }
             serde_json::to_string(&entry).expect("a line of the journal") + "\n"
         };
-        String::from_utf8_lossy(lines).lines().map(late).collect::<String>().into_bytes().into()
+        let lines = String::from_utf8_lossy(lines);
+        lines.lines().map(miswritten).collect::<String>().into_bytes().into()
     }
 
     /// Applies the fault to the state from which the run is resumed.
@@ -142,6 +164,10 @@ impl Fault {
             (Some(Fault::IterationsForgotten), _) => point.iterations = 0,
             (Some(Fault::DecisionForgotten), _) => point.pending = Pending::Nothing,
             (Some(Fault::MessageForgotten), _) => point.commit_message = None,
+            (Some(Fault::ScmFailureForgotten), _) => point.scm_failed = false,
+            (Some(Fault::FailuresForgotten), _) => point.failures = 0,
+            (Some(Fault::SuccessForgotten), _) => point.any_succeeded = false,
+            (Some(Fault::LimitsForgotten), _) => point.limits = Default::default(),
             _ => {}
         }
         state
@@ -311,7 +337,6 @@ impl<W: World> Repository for Through<'_, W> {
 
     forward! {
         fn new_commits(&mut self, thorough: bool) -> Option<NewCommits>;
-        fn refs_fingerprint(&mut self, directory: &Path) -> Option<u64>;
         fn replaced(&mut self) -> Option<PathBuf>;
         fn branch(&mut self) -> Option<String>;
         fn no_branch(&mut self) -> Option<DetachedReason>;

@@ -5,6 +5,7 @@
 //! `RALPH_SIMULATION_HISTORIES=1000000` that many. `scripts/simulate` does either.
 
 mod broken;
+mod counters;
 mod ending;
 mod faces;
 mod history;

@@ -7,6 +7,7 @@ use ralph_driver::driver::RunEnd;
 use ralph_driver::run_spec::RunSpec;
 use ralph_events::event::{Class, Entry, Event, Outcome, Purpose};
 
+use crate::counters;
 use crate::ending;
 use crate::steering;
 use crate::truth::{Fact, Truth, facts};
@@ -56,9 +57,11 @@ pub(crate) fn check(
     room(spec, &truth)?;
     if !truth.has_holes {
         decided(spec, &facts)?;
+        counters::check(spec, &truth, finish)?;
     }
     steering::check(spec, &truth, before)?;
     stamps(&truth)?;
+    commits(&truth)?;
     paid_once(&truth, &facts)?;
     feedback(&truth, &facts)
 }
@@ -178,6 +181,17 @@ fn stamps(truth: &Truth) -> Result<(), String> {
         }
         attempt = attempt.max(at.attempt);
         open &= !matches!(event, Event::IterationEnded { .. });
+    }
+    Ok(())
+}
+
+/// A commit is the run's own if one of its jobs could have made it.
+fn commits(truth: &Truth) -> Result<(), String> {
+    for (_, entry) in &truth.entries {
+        let Event::Repository { commits, by_others, .. } = &entry.event else { continue };
+        if commits.iter().any(|commit| truth.by_others.get(&commit.id) != Some(by_others)) {
+            return Err(format!("commits by others, {by_others}: {commits:?}"));
+        }
     }
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! What really happened in the simulated world, and what was recorded and shown of it.
 
+use std::collections::BTreeMap;
+
 use ralph_events::event::{Class, Entry, Event, Exit, Outcome, Purpose};
 use ralph_events::run_state::RunState;
 use ralph_process::Signal;
@@ -30,6 +32,10 @@ pub(crate) struct Truth {
     /// checks.
     pub(crate) unseen: bool,
     pub(crate) meddled: u64,
+    /// The last agent met a rate limit.
+    pub(crate) limited: bool,
+    /// Of each commit by its id, whether it came from outside.
+    pub(crate) by_others: BTreeMap<String, bool>,
     pub(crate) failures: u64,
     pub(crate) starts: Vec<Start>,
     /// Changes of the repository, and their number at each stall check.

@@ -14,7 +14,7 @@ use ralph_driver::world::{
 };
 use ralph_engine::machine::Now;
 use ralph_engine::prompt::COMMIT_MESSAGE_PROMPT;
-use ralph_events::event::{Exit, Purpose, Stream};
+use ralph_events::event::{Commit, Exit, Purpose, Stream};
 use ralph_events::run_state::RunState;
 use ralph_git::branch::DetachedReason;
 use ralph_git::head_log::NewCommits;
@@ -105,6 +105,8 @@ struct Child {
     printed: Vec<u8>,
     printed_ms: u64,
     changes: u64,
+    /// It is a job of the run that could make commits.
+    may_commit: bool,
     ended_by_us: bool,
     killed: bool,
 }
@@ -127,6 +129,8 @@ pub(crate) struct SimWorld {
     /// Signals since the start or the last resume.
     signals: u32,
     lock: Option<GitLock>,
+    /// Commits that the run has not seen.
+    commits: Vec<Commit>,
     truth: Rc<RefCell<Truth>>,
 }
 
@@ -145,6 +149,7 @@ enum Outside {
     Signal(Signal),
     Request(Request),
     Jump(i64),
+    Commit,
 }
 
 impl SimWorld {
@@ -158,12 +163,13 @@ impl SimWorld {
         let mut outside = Vec::new();
         if faults.company {
             for _ in 0..rng.below(4) {
-                let what = match rng.below(7) {
+                let what = match rng.below(9) {
                     0 => Outside::Signal(Signal::Interrupt),
                     1 => Outside::Signal(Signal::Terminate),
                     2 => Outside::Signal(Signal::HangUp),
                     3 => Outside::Signal(Signal::Resize),
                     4 => Outside::Request(Request::Stop),
+                    5 | 6 => Outside::Commit,
                     _ => Outside::Request(Request::Pause),
                 };
                 let at_ms = rng.below(60_000);
@@ -196,6 +202,7 @@ impl SimWorld {
             patience: 0,
             signals: 0,
             lock: None,
+            commits: Vec::new(),
             truth,
         }
     }
@@ -232,6 +239,13 @@ impl SimWorld {
         self.lock
     }
 
+    fn commit(&mut self, by_others: bool) {
+        let mut truth = self.truth.borrow_mut();
+        let id = format!("{:040x}", truth.by_others.len() + 1);
+        truth.by_others.insert(id.clone(), by_others);
+        self.commits.push(Commit { id, subject: "x".to_owned(), replaces: None, since: None });
+    }
+
     fn refuse(&mut self) -> io::Error {
         let mut truth = self.truth.borrow_mut();
         (truth.refused, truth.has_holes) = (true, true);
@@ -259,6 +273,11 @@ impl SimWorld {
             printed: Vec::new(),
             printed_ms: 0,
             changes: 0,
+            may_commit: match kind {
+                Kind::Scm => ["commit", "push"].iter().any(|task| launch.args[0] == *task),
+                Kind::Staged | Kind::Look | Kind::Notify => false,
+                _ => true,
+            },
             ended_by_us: false,
             killed: false,
         };
@@ -399,7 +418,16 @@ impl SimWorld {
         let mut lines = vec![text("working"), tool.to_owned(), text(words)];
         let (mut exit, mut ends) = (Exit::Code(0), true);
         child.claims = done;
-        match if bad { rng.below(10) } else { 10 } {
+        // A limit may last.
+        let mut truth = self.truth.borrow_mut();
+        let how = match bad {
+            _ if truth.limited && rng.chance(50) => 3,
+            true => rng.below(10),
+            false => 10,
+        };
+        truth.limited = how == 3;
+        drop(truth);
+        match how {
             0 => exit = Exit::Code(1),
             1 => ends = false,
             2 => {
@@ -516,6 +544,9 @@ impl SimWorld {
     /// Applies the effects of a child that has ended.
     fn gone(&mut self, child: &Child, exit: Option<Exit>) {
         let commits = child.kind == Kind::CommitMessage && self.rng.chance(50);
+        if child.changes > 0 && (commits || child.kind == Kind::Scm) {
+            self.commit(false);
+        }
         let mut truth = self.truth.borrow_mut();
         match child.kind {
             Kind::Work => {
@@ -702,6 +733,11 @@ impl Processes for SimWorld {
                 match what {
                     Outside::Signal(signal) => return self.send_signal(signal),
                     Outside::Jump(by) => self.now.wall_ms += by,
+                    // Seen while a job runs, it is taken for the job's.
+                    Outside::Commit => {
+                        let by_others = !self.jobs().any(|child| child.may_commit);
+                        self.commit(by_others);
+                    }
                     Outside::Request(request) => {
                         self.paused |= request == Request::Pause;
                         if let Request::Resume { .. } = request {
@@ -830,11 +866,8 @@ impl Journal for SimWorld {
 
 impl Repository for SimWorld {
     fn new_commits(&mut self, _thorough: bool) -> Option<NewCommits> {
-        None
-    }
-
-    fn refs_fingerprint(&mut self, _directory: &Path) -> Option<u64> {
-        Some(0)
+        let commits = std::mem::take(&mut self.commits);
+        Some(NewCommits { head: commits.last()?.id.clone(), commits })
     }
 
     fn abandoned(&mut self, _lock: &Path) -> LockStatus {

@@ -2,4 +2,6 @@
 
 pub(crate) mod lines;
 pub(crate) mod pattern;
-pub(crate) mod tags;
+
+#[cfg(test)]
+mod tests;

@@ -179,8 +179,7 @@ impl LoopMachine {
     }
 
     fn handle_answer(&mut self, step: &mut Step) {
-        self.retries.failures = 0;
-        self.retries.any_succeeded = true;
+        self.retries.record_success();
         self.run_checks(step);
     }
 

@@ -89,6 +89,15 @@ impl LoopMachine {
         });
     }
 
+    /// Staging and inspections make no commits.
+    pub(super) fn job_may_commit(&self) -> bool {
+        let Phase::Running { job, .. } = self.phase else { return false };
+        match job {
+            Job::Agent(_) | Job::Guardrail(_) | Job::ScmTask(_) => true,
+            Job::ScmStatus | Job::CommitGuard { .. } | Job::StallCheck => false,
+        }
+    }
+
     pub(super) fn agent(&self) -> Option<&AgentRun> {
         match &self.phase {
             Phase::Running { job: Job::Agent(agent), .. } => Some(agent),

@@ -1,6 +1,6 @@
 //! Inputs and actions of the machine.
 
-use ralph_events::event::{EndCause, Event, Feedback, Outcome, Purpose, Stamp, Usage};
+use ralph_events::event::{Commit, EndCause, Event, Feedback, Outcome, Purpose, Stamp, Usage};
 use ralph_events::run_state::AgentReport;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -52,6 +52,12 @@ pub enum Input {
     /// A hash of the repository's state; none if it cannot be determined.
     StallChecked {
         fingerprint: Option<u64>,
+    },
+    /// `job_runs`: the process of the running job was alive when they were found.
+    CommitsFound {
+        head: String,
+        commits: Vec<Commit>,
+        job_runs: bool,
     },
     Timer,
     Refusals(Vec<RefusedHost>),

@@ -45,6 +45,12 @@ pub(super) struct Retries {
     pub(super) limits: RateLimits,
 }
 
+impl Retries {
+    pub(super) fn record_success(&mut self) {
+        (self.failures, self.any_succeeded) = (0, true);
+    }
+}
+
 /// Requests to stop or pause the run.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Steering {

@@ -1,7 +1,9 @@
 //! The steps of [`RunState::apply`] that concern several parts of the state.
 
 use super::clock::millis_between;
-use super::{Activity, IterationRecord, Requests, RunEnd, RunState, TaskProgress, Wait, Warning};
+use super::{
+    Activity, IterationRecord, RateLimits, Requests, RunEnd, RunState, TaskProgress, Wait, Warning,
+};
 use crate::event::{Event, Outcome, Stamp, Usage, WaitReason};
 
 impl RunState {
@@ -41,6 +43,15 @@ impl RunState {
     pub fn closed(mut self) -> RunState {
         self.close();
         self
+    }
+
+    /// A resume after giving up means that the user has fixed the cause. More time, money or iterations fix nothing.
+    pub fn forgive_failures(&mut self) {
+        if let Some(Outcome::AgentFailed | Outcome::CredentialsRefused | Outcome::Stalled) =
+            self.outcome()
+        {
+            (self.resume.failures, self.resume.limits) = (0, RateLimits::default());
+        }
     }
 
     /// Settles what is still open: the journal ends here, or a new process resumes the run.
@@ -130,6 +141,7 @@ impl RunState {
         if info.branch.is_none() {
             info.branch = branch.as_deref().map(str::to_owned);
         }
+        self.forgive_failures();
         self.end = None;
         self.requests = Requests::default();
         self.activity = Activity::Idle;

@@ -2,8 +2,6 @@
 
 use std::collections::VecDeque;
 
-use super::tags::PromptTags;
-
 /// Removes echoes of the whole prompt, quoted or not: Knuth-Morris-Pratt over lines.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct EchoFilter {
@@ -18,15 +16,13 @@ pub(crate) struct EchoFilter {
     /// A longer line is not part of an echo.
     longest: usize,
     pub prompt_was_repeated: bool,
-    /// Filters tags in released lines.
-    quoted: Option<PromptTags>,
 }
 
-const QUOTE_SLACK: usize = 4 * 1024;
+pub(super) const QUOTE_SLACK: usize = 4 * 1024;
 
 impl EchoFilter {
-    /// `None` if no echo can contain a signal.
-    pub(crate) fn new(prompt: &str, quoted: Option<PromptTags>) -> Option<Self> {
+    /// `None` for a blank prompt.
+    pub(crate) fn new(prompt: &str) -> Option<Self> {
         let lines: Vec<&str> = prompt.lines().map(strip_quote_marks).collect();
         let first = lines.iter().position(|line| !line.is_empty())?;
         let last = lines.iter().rposition(|line| !line.is_empty())?;
@@ -41,11 +37,7 @@ impl EchoFilter {
         }
         // The whole prompt may be on one line, with escaped line breaks.
         let longest = prompt.len() + prompt.len() / 8 + QUOTE_SLACK;
-        Some(EchoFilter { lines, prefix_table, longest, quoted, ..EchoFilter::default() })
-    }
-
-    pub(crate) fn removed_tag(&self) -> bool {
-        self.quoted.as_ref().is_some_and(|quoted| quoted.found || self.prompt_was_repeated)
+        Some(EchoFilter { lines, prefix_table, longest, ..EchoFilter::default() })
     }
 
     pub(crate) fn filter(&mut self, text: &str, joined: bool, pass: &mut dyn FnMut(&str, bool)) {
@@ -55,10 +47,7 @@ impl EchoFilter {
             return;
         }
         match &mut self.partial_line {
-            None => {
-                self.release_all(pass);
-                pass(text, true);
-            }
+            None => pass(text, true),
             Some(line) => {
                 line.push_str(text);
                 if line.len() > self.longest {
@@ -71,23 +60,6 @@ impl EchoFilter {
     pub(crate) fn finish(&mut self, pass: &mut dyn FnMut(&str, bool)) {
         self.finish_line(pass);
         self.release(0, pass);
-        self.release_all(pass);
-    }
-
-    fn release_line(&mut self, line: &str, pass: &mut dyn FnMut(&str, bool)) {
-        match &mut self.quoted {
-            Some(quoted) if line.len() <= self.longest => quoted.line(line, pass),
-            _ => {
-                self.release_all(pass);
-                pass(line, false);
-            }
-        }
-    }
-
-    fn release_all(&mut self, pass: &mut dyn FnMut(&str, bool)) {
-        if let Some(quoted) = &mut self.quoted {
-            quoted.end(pass);
-        }
     }
 
     fn finish_line(&mut self, pass: &mut dyn FnMut(&str, bool)) {
@@ -104,18 +76,16 @@ impl EchoFilter {
             match line.strip_prefix(self.lines[matched].as_str()) {
                 Some("") if is_last => {
                     self.prompt_was_repeated = true;
-                    self.pending_lines.clear();
-                    return self.release_all(pass);
+                    return self.pending_lines.clear();
                 }
                 Some("") => return self.pending_lines.push_back(text.to_owned()),
                 // The prompt may end without a line break: the rest is the agent's.
                 Some(rest) if is_last => {
                     self.prompt_was_repeated = true;
                     self.pending_lines.clear();
-                    self.release_all(pass);
-                    return self.release_line(rest, pass);
+                    return pass(rest, false);
                 }
-                _ if matched == 0 => return self.release_line(text, pass),
+                _ if matched == 0 => return pass(text, false),
                 _ => self.release(self.prefix_table[matched], pass),
             }
         }
@@ -126,7 +96,7 @@ impl EchoFilter {
         while self.pending_lines.len() > keep
             && let Some(line) = self.pending_lines.pop_front()
         {
-            self.release_line(&line, pass);
+            pass(&line, false);
         }
     }
 }
@@ -147,7 +117,7 @@ mod tests {
             prompt in proptest::collection::vec("A|B|", 1..6),
             said in proptest::collection::vec("A|B|", 0..30),
         ) {
-            let Some(mut filter) = EchoFilter::new(&prompt.join("\n"), None) else { return Ok(()) };
+            let Some(mut filter) = EchoFilter::new(&prompt.join("\n")) else { return Ok(()) };
             let length = filter.lines.len();
             let mut passed = Vec::new();
             let mut pass = |text: &str, _| passed.push(text.to_owned());

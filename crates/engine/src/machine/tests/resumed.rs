@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::stall::StallSeen;
-use ralph_events::run_state::{OpenIteration, Pending, RunEnd};
+use ralph_events::run_state::{OpenIteration, Pending, RateLimits, RunEnd};
 
 fn resumed(rules: Rules, state: RunState) -> Loop {
     Loop::of(LoopMachine::resumed(rules, state))
@@ -158,6 +158,15 @@ fn resume_keeps_failure_count_unless_run_gave_up() {
         run.agent(failed(Class::Failed));
         assert!(run.asked_to_retry(failures), "{outcome:?}: {:?}", run.actions);
     }
+}
+
+#[test]
+fn resumed_check_counts_as_success() {
+    let retry = Retry { scope: RetryScope::NextIteration { failures: 3 }, ..rules().retry };
+    let rules = Rules { retry, max_iterations: 3, ..rules() };
+    let mut run = Loop::resume(rules, cut_off(checked(false)));
+    run.agent(failed(Class::Failed));
+    assert_eq!(run.outcome(), Some((Outcome::LimitReached, 1)));
 }
 
 #[test]

@@ -1,6 +1,23 @@
 use super::*;
 
 #[test]
+fn commits_are_own_only_while_job_that_may_commit_runs() {
+    let by_others = |run: &Loop, job_runs| {
+        let found = Input::CommitsFound { head: "a".into(), commits: vec![], job_runs };
+        let actions = run.machine.clone().step(run.now, found);
+        matches!(&actions[..], [Action::Emit(_, Event::Repository { by_others: true, .. })])
+    };
+    let mut run = Loop::start(Rules { scm: vec![ScmTaskKind::Commit], ..rules() });
+    assert!(by_others(&run, false), "it is being started");
+    assert!(!by_others(run.give(Input::AgentStarted), true));
+    run.give(Input::AgentEnded(Box::new(answered())));
+    assert!(by_others(&run, true), "staging");
+    run.give(Input::ScmStatus(ScmStatus::Dirty { has_message: true }));
+    assert!(!by_others(&run, true), "the commit");
+    assert!(by_others(&run, false), "waiting for a lock");
+}
+
+#[test]
 fn commit_message_is_requested_only_for_dirty_tree() {
     let scm = vec![ScmTaskKind::Commit, ScmTaskKind::Other];
     let message = AgentReport { has_message: true, ..answered() };

@@ -70,6 +70,24 @@ fn end_of_0_1_journal_yields_last_failure_and_used_up_budget() {
 }
 
 #[test]
+fn resume_after_giving_up_forgives_failures_even_if_it_is_killed() {
+    for (outcome, failures) in [(Outcome::AgentFailed, 0), (Outcome::Interrupted, 2)] {
+        let retrying = Event::Retrying {
+            class: Class::Failed,
+            message: "no".into(),
+            delay_ms: None,
+            failures: 2,
+            max_failures: 3,
+        };
+        let mut state = state(vec![(1, 1, iteration_started()), (2, 1, retrying)]);
+        apply(&mut state, (3, 1, run_ended(outcome, "no")));
+        assert_eq!(state.resume.failures, 2, "shown until then");
+        apply(&mut state, (4, 0, run_started()));
+        assert_eq!(state.closed().resume.failures, failures, "{outcome:?}");
+    }
+}
+
+#[test]
 fn recorded_last_failure_needs_no_message() {
     let mut event = run_ended(Outcome::AgentFailed, "gave up");
     if let Event::RunEnded { last_failure, .. } = &mut event {
