@@ -150,8 +150,8 @@ fn session_log_of_interrupted_run_has_summary() {
             project.write("../go", "");
         }
         let output = running.wait();
-        output.code(130).stdout_has("goes on; ");
-        let more = output.stdout.contains("with more iterations (-n) goes on");
+        output.code(130).stdout_has("ralph resume ");
+        let more = output.stdout.contains(" -n ");
         assert_eq!(more, signals == 1, "the only one is done, or begun again");
         let log = log(&project);
         assert!(log.contains("begun\n[ralph] received SIGINT\n"), "{log}");

@@ -20,7 +20,7 @@ fn interrupt_in_guardrail(project: &Project, run: Ralph, signal: Signal) {
     if signal == Signal::INT {
         wait_until(LONG, || run.stderr().contains("Received signal"));
         project.write(".ralph/go", "");
-        run.wait().code(130).stdout_has("`ralph resume");
+        run.wait().code(130).stdout_has("ralph resume ");
     } else {
         run.wait().killed_by(signal);
         project.write(".ralph/go", "");
@@ -29,8 +29,8 @@ fn interrupt_in_guardrail(project: &Project, run: Ralph, signal: Signal) {
 
 fn resume(project: &Project) -> Output {
     let output = project.ralph(["resume"]).run();
-    let words = "what the agent of iteration 1 did is checked now, without another agent";
-    output.stdout_has(words).stdout_lacks("begun again");
+    let words = "checking the work of iteration 1 first";
+    output.stdout_has(words).stdout_lacks("restarting");
     output
 }
 

@@ -55,7 +55,7 @@ fn resume_after_kill_restarts_open_iteration() {
     let id = run_id(&project);
     resume(&project, &[])
         .code(0)
-        .stdout_has(&format!("Run {id}"))
+        .stdout_has(&format!("run {}", &id[id.len() - 4..]))
         .stdout_has("Resumed after a crash: restarting iteration 2. So far 1 iteration in")
         .stdout_has("Iteration 2/5");
     assert_eq!(run_id(&project), id, "one journal");
@@ -87,7 +87,7 @@ fn resume_below_open_iteration_leaves_it_unchecked() {
     assert_eq!(iterations(&project), [1, 2]);
     let report = project.ralph(["report"]).run();
     report.code(0).stdout_has("2 iterations, now at most 1").stdout_lacks("begun again");
-    report.stdout_has("what iteration 2 did lies in the work tree, unchecked");
+    report.stdout_has("The work of iteration 2 is in the work tree, unchecked");
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn resume_keeps_counting_costs_and_failures() {
     kill_at(&project, run, "at");
     let output = resume(&project, &[]);
     output.code(3).stdout_has("failure 3 of 4").stdout_has("cost $1.10 of $1.00");
-    output.stdout_has("`ralph resume").stdout_has("--max-cost");
+    output.stdout_has("ralph resume ").stdout_has("--max-cost");
     assert_eq!(project.agent_starts().len(), 6);
     assert_eq!(project.events().last("run_ended")["usage"]["cost_usd"], 1.1);
     resume(&project, &[]).code(2).stderr_has("cost $1.10 of $1.00").stderr_has("--max-cost");
@@ -169,7 +169,7 @@ fn resume_can_raise_iteration_limit_permanently() {
     resume(&project, &[]).code(2).stderr_has("2 are its limit").stderr_has("-n 12");
     resume(&project, &["-n", "2"]).code(2).stderr_has("2 are its limit");
     kill_at(&project, project.ralph(["resume", &id, "-n", "5"]), "at");
-    resume(&project, &[]).code(1).stdout_has("after it was cut off").stdout_has("Iteration 5/5");
+    resume(&project, &[]).code(1).stdout_has("Resumed after a crash").stdout_has("Iteration 5/5");
     assert_eq!(iterations(&project), [1, 2, 3, 4, 4, 5]);
     let events = project.events();
     let after: Vec<&Value> =
@@ -186,7 +186,7 @@ fn interrupted_run_can_be_resumed() {
     running.signal(Signal::INT);
     wait_until(LONG, || running.stderr().contains("Received signal"));
     project.write("go", "");
-    running.wait().code(130).stdout_has("`ralph resume");
+    running.wait().code(130).stdout_has("ralph resume ");
     resume(&project, &[]).code(0).stdout_has("Resumed after an interruption");
 }
 
@@ -200,7 +200,7 @@ fn resume_does_not_repeat_finished_iteration() {
     running.signal(Signal::INT);
     wait_until(LONG, || running.stderr().contains("Received signal"));
     project.write("go1", "");
-    running.wait().code(130).stdout_has("`ralph resume").stdout_lacks("not finished");
+    running.wait().code(130).stdout_has("ralph resume ").stdout_lacks("not finished");
     let running = project.ralph(["resume"]).start();
     project.wait_for_file("at2");
     running.signal(Signal::INT);
@@ -215,7 +215,7 @@ fn resume_does_not_repeat_finished_iteration() {
 fn assert_only_iteration_restarts(project: &Project, args: &[&str]) {
     let ended = project.events();
     assert_eq!(ended.last("iteration_ended")["cut_off"], true);
-    resume(project, args).code(0).stdout_has("iteration 1 is begun again");
+    resume(project, args).code(0).stdout_has("restarting iteration 1");
     let events = project.events();
     assert_eq!(iterations(project), [1, 1]);
     assert_eq!(events.last("run_continued")["cut_off"], 1);
@@ -233,7 +233,7 @@ fn resume_restarts_iteration_stopped_without_answer() {
     running.signal(Signal::INT);
     wait_until(LONG, || running.stderr().contains("Received signal"));
     running.signal(Signal::INT);
-    running.wait().code(130).stdout_has("`ralph resume");
+    running.wait().code(130).stdout_has("ralph resume ");
     assert!(!project.has("checked"));
     let events = project.events();
     let ended = events.last("iteration_ended");
@@ -256,7 +256,7 @@ fn resume_restarts_failed_iteration_after_fix() {
     run(&project, &["-n", "1"], &[json!([{"exit": 3}]), done.clone()])
         .run()
         .code(4)
-        .stdout_has("keeps the settings of this run");
+        .stdout_has("ralph resume ");
     assert_only_iteration_restarts(&project, &[]);
 
     let project = Project::new();
@@ -450,7 +450,7 @@ fn new_run_suggests_resuming_cut_off_run() {
         .run()
         .code(0)
         .stderr_has(&format!("`ralph resume {id}` goes on with it"));
-    resume(&project, &[]).code(0).stdout_has(&id);
+    resume(&project, &[]).code(0).stdout_has(&id[id.len() - 4..]);
 }
 
 fn task_list(stories: &[(&str, bool)], verify: &[&str]) -> String {

@@ -72,7 +72,7 @@ fn invalid_prompts_are_refused_before_start() {
         (&["-f", "blank.md"], "the prompt file is empty: blank.md"),
         (&["-p", " "], "the prompt is empty"),
         (&[], "exactly one of --prompt and --prompt-file"),
-        (&["-p", "x", "-n", "0"], "it must be a whole number from 1 to 4294967295"),
+        (&["-p", "x", "-n", "0"], "must be a whole number from 1 to 4294967295"),
         (&["-p", "x", "-C", "missing"], "cannot work in missing"),
         (&["-p", "x", "-C", "PROMPT.md"], "not a directory: PROMPT.md"),
     ];
@@ -264,7 +264,7 @@ fn unusual_environments_and_closed_streams_work() {
         if environment.contains("-i") || environment.contains("HOME") {
             output.code(2).stderr_has("neither RALPH_HOME nor HOME is set").stdout_is("");
         } else {
-            output.code(0).stdout_has("complete");
+            output.code(0).stdout_has("Done after");
         }
         let script = format!("exec {env} {environment} {ralph} doctor");
         project.program("sh", ["-c", &script]).run().code(0);

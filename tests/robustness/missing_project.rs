@@ -45,7 +45,7 @@ fn moved_project_ends_run_and_is_not_recreated() {
         assert!(!project.path().exists());
         fs::rename(project.sibling("away"), project.path()).unwrap();
         project.ralph(["report"]).run().code(0).stdout_has("was moved or removed");
-        project.ralph(["resume"]).run().code(0).stdout_has("did is checked now");
+        project.ralph(["resume"]).run().code(0).stdout_has("checking the work of iteration");
         assert_eq!(project.agent_starts().len(), 2);
         assert_eq!(project.processes(), []);
     }
@@ -67,7 +67,7 @@ fn removed_repository_ends_run_after_iteration() {
     assert_eq!(project.agent_starts().len(), 2);
     let report = project.ralph(["report"]).run();
     report.code(0).stdout_has("1, in a repository that is gone").stdout_lacks("git log");
-    project.ralph(["resume"]).run().code(0).stdout_has("did is checked now");
+    project.ralph(["resume"]).run().code(0).stdout_has("checking the work of iteration");
     assert_eq!(project.agent_starts().len(), 2);
     fs::rename(aside, project.path().join(".git")).unwrap();
     project.ralph(["report"]).run().code(0).stdout_has("git log");

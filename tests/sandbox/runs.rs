@@ -81,7 +81,7 @@ fn refused_host_is_event_with_allowing_setting() {
     let project = Project::new();
     let script = "for n in 1 2 3; do curl -s -m 5 https://example.com; done; curl -s http://10.0.0.1:8080/\n";
     let output = run(&project, &["--sandbox"], &format!("{script}{DONE}")).run();
-    output.code(0).stdout_has("Refused: example.com:443");
+    output.code(0).stdout_has("Connection refused: example.com:443");
     let events = project.events();
     let refused: Vec<_> = events.all("network_refused");
     assert_eq!(refused.len(), 2, "each once: {refused:?}");

@@ -67,7 +67,7 @@ fn finished_list_failing_verification_is_worked_on() {
     work(&project, &[], &sessions)
         .run()
         .success()
-        .stdout_has("Not complete: every story of ralph/tasks.json passes, but a check failed");
+        .stdout_has("Not done: every story of ralph/tasks.json passes, but a check failed");
     let prompt = &prompts(&project)[0];
     assert!(prompt.contains("Guardrail \"test -e made\" failed with exit code 1."), "{prompt}");
     assert!(prompt.contains("is marked as passing, but a check fails"), "{prompt}");
@@ -303,7 +303,7 @@ fn failed_start_cleans_up_after_killed_run() {
         assert_ne!(project.processes(), [], "{case}");
         project.write(path, text);
         let output = work(&project, &["--accept-list"], &[json!([])]).run();
-        output.stderr_has("left behind (");
+        output.stderr_has("had left running: ");
         assert!(!project.has(".ralph-active"), "{case}");
         assert_eq!(project.processes(), [], "{case}");
     }

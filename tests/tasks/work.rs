@@ -76,7 +76,7 @@ fn promise_with_open_story_is_vetoed() {
     work(&project, &["-n", "2"], &[json!([print_step(PROMISE)])])
         .run()
         .code(1)
-        .stdout_has("Not complete: 1 of 2 stories does not pass yet: a");
+        .stdout_has("Not done: 1 of 2 stories does not pass yet: a");
     let prompts = prompts(&project);
     assert!(
         prompts[1].contains("You said that the work is complete, but 1 of 2 stories does not pass"),
@@ -178,7 +178,7 @@ fn story_passing_without_notes_does_not_count() {
     work(&project, &[], &sessions)
         .run()
         .success()
-        .stdout_has("Not complete: ralph/tasks.json: a: notes: is empty, though passes is true");
+        .stdout_has("Not done: ralph/tasks.json: a: notes: is empty, though passes is true");
     assert!(prompts(&project)[1].contains("a: notes: is empty"), "{:?}", prompts(&project));
 }
 
@@ -218,7 +218,7 @@ fn broken_list_becomes_feedback() {
             json!([mend, write_stories_step(&[passing("a")]), print_step(PROMISE)]),
         ];
         let output = work(&project, &[], &sessions).run();
-        output.success().stdout_has("Stories: not known while the list cannot be read");
+        output.success().stdout_has("Stories: unknown, the task list cannot be read");
         let prompts = prompts(&project);
         assert!(prompts[1].contains("put ralph/tasks.json right"), "{case}: {prompts:?}");
         assert!(prompts[1].contains(feedback), "{case}: {prompts:?}");
@@ -362,7 +362,7 @@ fn passing_but_incomplete_list_explains_why() {
     )
     .run();
     let finding = "ralph/tasks.json: a: acceptanceCriteria: was changed; gone is \"it is fast\"";
-    output.code(1).stdout_has(&format!("Stories: 1 of 1 pass; not complete: {finding}"));
+    output.code(1).stdout_has(&format!("Stories: 1 of 1 pass; not done: {finding}"));
     let report = project.ralph(["report"]).run().stdout;
     assert!(report.contains(&format!("\nLeft to do\n  not complete: {finding}")), "{report}");
     assert_eq!(report.matches(finding).count(), 2, "among the warnings, too: {report}");

@@ -195,8 +195,8 @@ fn invalid_spawn_is_refused_and_leaves_nothing() {
         .stderr_has("ralph: error: prompt file not found: ./missing.md\n");
     spawn(&["-f", "PROMPT.md", "-n", "3", "--done-pattern", "("]).code(1);
     spawn(&["-f", "PROMPT.md", "-n", "0"]).code(1).stderr_has("must be a whole number from 1");
-    spawn(&["--bogus"]).code(1).stderr_has("Usage: ralph spawn");
-    shop.ralph(["-C", ".", "pause"]).run().code(1).stderr_has("Usage: ralph pause");
+    spawn(&["--bogus"]).code(1).stderr_has("hint: see `ralph spawn --help`");
+    shop.ralph(["-C", ".", "pause"]).run().code(1).stderr_has("hint: see `ralph pause --help`");
     spawn(&["-f", "PROMPT.md", "-n", "3", "--inactivity-timeout", "5x"])
         .code(1)
         .stderr_has("must be seconds, or a duration such as 90s, 5m or 1h30m");

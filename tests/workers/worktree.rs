@@ -295,7 +295,10 @@ fn worker_with_exhausted_budget_resumes_with_larger_one() {
     assert_eq!(shop.agent_starts().len(), 2);
     let run = shop.state().unwrap()["run_id"].as_str().unwrap().to_owned();
     let output = shop.ralph(["report", &run]).run();
-    output.code(0).stdout_has("cost $1.20 of $1.00").stdout_has(&format!("`ralph resume {run}`"));
+    output
+        .code(0)
+        .stdout_has("cost $1.20 of $1.00")
+        .stdout_has(&format!("`ralph resume {run} --max-cost 2`"));
     for name in ["agent", &run] {
         shop.ralph(["replay", name]).run().code(0).stdout_has("cost $1.20 of $1.00");
         let resume = |more: &[&str]| shop.ralph(["resume", name]).args(more).run();

@@ -234,7 +234,8 @@ pub fn main(mut args: Vec<OsString>) -> u8 {
         return exit_code(print(concat!("ralph ", env!("CARGO_PKG_VERSION"), "\n")));
     }
     let is_worker = is_worker_command(&args);
-    let _ = MESSAGE_PREFIX.set(if is_worker { "ralph: " } else { "" });
+    let has_prefix = is_worker || command_name(&args).is_some_and(|name| name == "resume");
+    let _ = MESSAGE_PREFIX.set(if has_prefix { "ralph: " } else { "" });
     let parsed = definition().try_get_matches_from(&args);
     let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
