@@ -274,7 +274,7 @@ fn set_up(tool: &DockerCli, name: &str, state: &Path) -> Result<(), BackendError
         ["exec", "-u", "root", name, "bash", "-c", script, "setup.sh"].map(Into::into).to_vec();
     words.push(state.into());
     // The VM runs Linux.
-    if cfg!(target_os = "linux")
+    if std::env::consts::OS == "linux"
         && let Ok(ralph) = std::env::current_exe()
         && std::fs::copy(ralph, state.join("ralph")).is_ok()
     {

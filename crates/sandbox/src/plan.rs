@@ -36,6 +36,14 @@ pub struct PathInfo {
     pub is_dir: bool,
 }
 
+/// The system whose places a plan hides.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum HostSystem {
+    #[default]
+    Linux,
+    MacOs,
+}
+
 #[derive(Debug, Clone, Default)]
 pub struct PlanInputs {
     /// Without links.
@@ -54,6 +62,7 @@ pub struct PlanInputs {
     pub writable: Vec<PathBuf>,
     pub network: NetworkMode,
     pub user: (u32, u32),
+    pub system: HostSystem,
     pub agent_writable: AgentWritable,
     /// Without links.
     pub nested_projects: Vec<PathBuf>,
@@ -206,7 +215,7 @@ impl SandboxPlan {
         sources
     }
 
-    pub(super) fn protected(&self, project: &Path) -> impl Iterator<Item = &Path> {
+    pub fn protected(&self, project: &Path) -> impl Iterator<Item = &Path> {
         let outside = self.mounts.iter().rposition(|mount| mount.at() == project).unwrap_or(0);
         self.mounts[outside..].iter().filter_map(|mount| match mount {
             Mount::ReadOnly { from, at } if from == at => Some(at.as_path()),
@@ -244,4 +253,4 @@ pub enum PlanError {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

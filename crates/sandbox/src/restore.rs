@@ -15,7 +15,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::SandboxTrace;
+use super::{SandboxTrace, platform};
 use ralph_store::dir_handle::{describe, enter, move_aside, open_dir, opened_up};
 use ralph_store::safe_fs;
 use ralph_store::save::save_without_sync;
@@ -25,7 +25,7 @@ const MAX_BYTES: usize = 8 << 20;
 
 /// A file, or a directory with its content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct RestorePoint {
+pub struct RestorePoint {
     path: PathBuf,
     /// By relative path; parents come first.
     things: BTreeMap<PathBuf, SavedEntry>,
@@ -41,7 +41,7 @@ enum SavedEntry {
 
 impl RestorePoint {
     /// `None` if it is too large or unreadable.
-    pub(super) fn capture(path: &Path) -> Option<RestorePoint> {
+    pub fn capture(path: &Path) -> Option<RestorePoint> {
         let mut point = RestorePoint { path: path.to_owned(), things: BTreeMap::new() };
         point.collect(Path::new(""), &mut 0)?;
         Some(point)
@@ -79,7 +79,7 @@ impl RestorePoint {
         Some(())
     }
 
-    pub(super) fn restore(&self) -> Option<SandboxTrace> {
+    pub fn restore(&self) -> Option<SandboxTrace> {
         match self.restore_entries() {
             Ok(trace) => trace,
             Err(err) => Some(SandboxTrace::NotRestored(self.path.clone(), describe(err))),
@@ -115,7 +115,7 @@ impl RestorePoint {
 fn create_entry(dir: &OwnedFd, name: &OsStr, entry: &SavedEntry) -> Result<(), Errno> {
     let (mode, content) = match entry {
         SavedEntry::Directory { mode } => {
-            return rustix::fs::mkdirat(dir, name, Mode::from_raw_mode(*mode | 0o700));
+            return rustix::fs::mkdirat(dir, name, platform::mode_from(*mode | 0o700));
         }
         SavedEntry::Link(to) => return rustix::fs::symlinkat(to, dir, name),
         SavedEntry::Text { mode, text } => (mode, text.as_bytes()),
@@ -126,7 +126,7 @@ fn create_entry(dir: &OwnedFd, name: &OsStr, entry: &SavedEntry) -> Result<(), E
     let mut file = File::from(file);
     let written = file.write_all(content);
     written.map_err(|err| Errno::from_io_error(&err).unwrap_or(Errno::IO))?;
-    rustix::fs::fchmod(&file, Mode::from_raw_mode(*mode))
+    rustix::fs::fchmod(&file, platform::mode_from(*mode))
 }
 
 /// Follows no links; creates missing parts.
@@ -151,18 +151,18 @@ fn create_dir(path: &Path) -> Result<OwnedFd, Errno> {
 
 /// A directory with protected content, identified by its inode.
 #[derive(Debug)]
-pub(super) struct SavedDir {
+pub struct SavedDir {
     path: PathBuf,
     identity: (u64, u64),
 }
 
 impl SavedDir {
-    pub(super) fn of(path: &Path) -> Option<SavedDir> {
+    pub fn of(path: &Path) -> Option<SavedDir> {
         let meta = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_dir)?;
         Some(SavedDir { path: path.to_owned(), identity: (meta.dev(), meta.ino()) })
     }
 
-    pub(super) fn restore(&self) -> Option<SandboxTrace> {
+    pub fn restore(&self) -> Option<SandboxTrace> {
         let (parent, name) = (self.path.parent()?, self.path.file_name()?);
         let dir = open_dir(parent).ok()?;
         if fs::symlink_metadata(&self.path).is_ok() {
@@ -179,15 +179,12 @@ impl SavedDir {
     }
 }
 
-pub(super) fn save_restore_points(points: &[RestorePoint], path: &Path) -> io::Result<()> {
+pub fn save_restore_points(points: &[RestorePoint], path: &Path) -> io::Result<()> {
     save_without_sync(path, &serde_json::to_vec(points)?)
 }
 
 /// `present` maps a saved path to its current one.
-pub(super) fn restore_from_file(
-    path: &Path,
-    present: impl Fn(&Path) -> PathBuf,
-) -> Vec<SandboxTrace> {
+pub fn restore_from_file(path: &Path, present: impl Fn(&Path) -> PathBuf) -> Vec<SandboxTrace> {
     let points = fs::read(path)
         .ok()
         .and_then(|bytes| serde_json::from_slice::<Vec<RestorePoint>>(&bytes).ok());

@@ -107,7 +107,7 @@ pub struct LoopArgs {
     #[arg(long, value_name = "DURATION", value_parser = parse_duration_or_zero, allow_negative_numbers = true)]
     pub inactivity_timeout: Option<Duration>,
 
-    /// Lock the agent in: by the first sandbox that works, or by this one (bwrap, docker, landlock).
+    /// Lock the agent in: by the first sandbox that works, or by this one (bwrap, docker, landlock; on a Mac seatbelt, docker).
     #[arg(
         long,
         value_name = "BACKEND",

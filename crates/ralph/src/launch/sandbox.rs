@@ -52,7 +52,7 @@ pub(super) fn select_sandbox(
         && sandbox.info().backend == Backend::Docker
     {
         return Err(Error::usage("an agent in Docker's sandbox has no screen of its own")
-            .hint("--sandbox=bwrap, --sandbox=landlock, or leave --interactive out"));
+            .hint(screen_hint()));
     }
     if plan.action == LaunchAction::Start {
         memory.save(&requested, &selection)?;
@@ -60,6 +60,13 @@ pub(super) fn select_sandbox(
     spec.agent.sandboxed = matches!(selection, Selection::Found { .. });
     super::agent::inject_hook(&mut spec.agent, &settings.hooks.allow, project.root());
     Ok(selection)
+}
+
+/// The sandboxes in which an agent can have a screen.
+fn screen_hint() -> String {
+    let others = Backend::on_this_system().iter().filter(|backend| **backend != Backend::Docker);
+    let flags: String = others.map(|backend| format!("--sandbox={}, ", backend.name())).collect();
+    format!("{flags}or leave --interactive out")
 }
 
 /// A file counts as the user's only if agents can write to no settings file. The settings of a

@@ -1,36 +1,29 @@
 //! Bubblewrap, with a network that contains only our proxy.
 
-use std::ffi::OsString;
-use std::fs::{File, OpenOptions};
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::OFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::bwrap_args::{self, InnerCommand, MountMaker};
-use super::disk::RealDisk;
-use super::hosts::HostAllowList;
-use super::landlock;
-use super::mounts;
-use super::permissions::SavedModes;
-use super::plan::{self, INSIDE_DIR, NetworkMode, PlanError, PlanInputs, SandboxPlan};
-use super::probe::{self, SandboxProbe};
-use super::proxy::{ListenerSetId, Proxy, ProxyRules, Resolver, UpstreamProxies};
-use super::quarantine::restore_guards;
-use super::scratch::{self, Scratch, ScratchRecord};
-use super::settings::SandboxNetwork;
-use super::{
+use super::{landlock, mounts};
+use crate::inner_exec::carry_env;
+use crate::permissions::SavedModes;
+use crate::plan::{INSIDE_DIR, NetworkMode, SandboxPlan};
+use crate::preparation::{PreparedSandbox, StandInProject, failed, prepare_sandbox};
+use crate::probe::{self, SandboxProbe};
+use crate::proxy::{ListenerSetId, Proxy};
+use crate::quarantine::restore_guards;
+use crate::scratch::Scratch;
+use crate::{
     Backend, BackendError, Sandbox, SandboxInfo, SandboxRequest, SandboxTrace, WrappedCommand,
-    init_process,
 };
 use ralph_process as process;
 use ralph_process::Launch;
 use ralph_process::trust;
-use ralph_store::project_record;
 
 #[derive(Debug)]
 pub(super) struct BwrapSandbox {
@@ -58,103 +51,17 @@ fn file_id(path: &Path) -> Option<FileId> {
     path.symlink_metadata().ok().map(|meta| (meta.dev(), meta.ino()))
 }
 
-pub(super) struct PreparedSandbox {
-    pub(super) scratch: Scratch,
-    pub(super) plan: SandboxPlan,
-    pub(super) modes: SavedModes,
-    pub(super) rules: ProxyRules,
-    pub(super) ralph: PathBuf,
-}
-
-/// Plans a sandbox for any local backend. A failure is an error, not a reason to try another
-/// backend.
-pub(super) fn prepare_sandbox(
-    request: &SandboxRequest<'_>,
-    backend: Backend,
-) -> Result<PreparedSandbox, BackendError> {
-    if request.project.to_str().is_none() {
-        let why = "the project's path is no UTF-8, which a sandbox needs; give its directory another name";
-        return Err(BackendError::config_error(why));
-    }
-    let (base, mut scratch) = new_scratch()?;
-    let env = super::agent_environment(request);
-    let allow = super::allow_list(request, &env)?;
-    let (upstream, problem) = UpstreamProxies::from_env(&env);
-    let wanted = plan_inputs(request, &scratch, &base, env, &allow)?;
-    let mut plan = make_plan(&wanted)?;
-    if let NetworkMode::Proxy { .. } = &plan.network {
-        plan.notes.extend(problem);
-    }
-    let rules = ProxyRules { allow, resolver: Resolver::default(), upstream };
-    set_up(&plan).map_err(|err| failed("the sandbox's files cannot be written", &err))?;
-    let note = ScratchRecord::new(backend, request.project, &plan);
-    scratch.write_record(&note).map_err(|err| failed("the sandbox's note", &err))?;
-    Ok(PreparedSandbox { scratch, plan, modes: note.modes, rules, ralph: wanted.ralph })
-}
-
-fn new_scratch() -> Result<(PathBuf, Scratch), BackendError> {
-    let base = scratch::sandboxes()?;
-    let scratch = Scratch::create(&base)
-        .map_err(|err| failed(&format!("{} cannot be used", base.display()), &err))?;
-    Ok((base, scratch))
-}
-
-fn make_plan(inputs: &PlanInputs) -> Result<SandboxPlan, BackendError> {
-    plan::build_plan(inputs, &RealDisk)
-        .map_err(|(PlanError::Path(why) | PlanError::Setting(why))| BackendError::config_error(why))
-}
-
-fn own_program() -> Result<PathBuf, BackendError> {
-    std::env::current_exe().map_err(|err| {
-        BackendError::config_error(format!("ralph's own program cannot be found: {err}"))
-    })
-}
-
-pub(super) fn failed(context: &str, err: &io::Error) -> BackendError {
-    BackendError::config_error(format!("{context}: {err}"))
-}
-
-/// An empty project, to tell whether a backend fails on this machine or only in one project.
-/// Nothing in it can be changed by an agent: no settings, environment or home directory.
-pub(super) struct StandInProject {
-    pub(super) project: PathBuf,
-    pub(super) plan: SandboxPlan,
-    pub(super) scratch: Scratch,
-}
-
-impl StandInProject {
-    pub(super) fn create(network: &NetworkMode) -> Result<StandInProject, BackendError> {
-        let (base, scratch) = new_scratch()?;
-        let project = scratch.path().join("project");
-        std::fs::create_dir(&project).map_err(|err| failed("the probe cannot be set up", &err))?;
-        let plan = make_plan(&PlanInputs {
-            project: project.clone(),
-            ralph_home: base.parent().unwrap_or(&base).to_owned(),
-            scratch: scratch.path().to_owned(),
-            ralph: own_program()?,
-            adapter: "text",
-            network: network.clone(),
-            user: current_user(),
-            ..PlanInputs::default()
-        })?;
-        set_up(&plan).map_err(|err| failed("the probe cannot be set up", &err))?;
-        Ok(StandInProject { project, plan, scratch })
-    }
-}
-
-fn current_user() -> (u32, u32) {
-    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
-}
-
 impl BwrapSandbox {
     pub(super) fn prepare(request: &SandboxRequest<'_>) -> Result<BwrapSandbox, BackendError> {
         let hint = "install bubblewrap: apt install bubblewrap, dnf install bubblewrap, …";
-        let bwrap = super::find_program("bwrap", hint)?;
+        let bwrap = find_program("bwrap", hint)?;
         let PreparedSandbox { scratch, mut plan, modes, rules, .. } =
             prepare_sandbox(request, Backend::Bwrap)?;
         let mounts_by =
             find_mounts_by(&bwrap, &plan, request.project, scratch.path()).or_else(|why| {
-                match StandInProject::create(&plan.network)?.probe(&bwrap) {
+                let StandInProject { project, plan, scratch } =
+                    StandInProject::create(&plan.network)?;
+                match find_mounts_by(&bwrap, &plan, &project, scratch.path()) {
                     Ok(_) => Err(why.fails_in_project(Backend::Bwrap, request.project)),
                     Err(why) => Err(why),
                 }
@@ -189,10 +96,11 @@ impl BwrapSandbox {
     }
 }
 
-impl StandInProject {
-    fn probe(&self, bwrap: &Path) -> Result<MountMaker, BackendError> {
-        find_mounts_by(bwrap, &self.plan, &self.project, self.scratch.path())
-    }
+fn find_program(name: &str, hint: &str) -> Result<PathBuf, BackendError> {
+    trust::outside_program(OsStr::new(name)).map_err(|err| match err.hint() {
+        Some(untrusted) => BackendError::new(err.to_string()).hint(untrusted),
+        None => BackendError::new(format!("{name} is not installed")).hint(hint),
+    })
 }
 
 fn find_mounts_by(
@@ -226,7 +134,7 @@ fn run_probe(
         term_on_parent_death: false,
     };
     let (program, args) = bwrap_args::command_line(bwrap, plan, &command, mounts_by);
-    let env = init_process::carry_env(&plan.env);
+    let env = carry_env(&plan.env);
     let output = process::run_to_end(&program, &args, project, &env, probe::PROBE_TIMEOUT)
         .map_err(|err| BackendError::new(format!("bwrap cannot be run: {err}")))?;
     if !output.exit.success() {
@@ -235,76 +143,6 @@ fn run_probe(
         return Err(explain_bwrap_error(stderr, &output.exit.to_string()));
     }
     probe.evaluate(&output.stdout).map_err(BackendError::new)
-}
-
-pub(super) fn plan_inputs(
-    request: &SandboxRequest<'_>,
-    scratch: &Scratch,
-    base: &Path,
-    env: Vec<(OsString, OsString)>,
-    allow: &HostAllowList,
-) -> Result<PlanInputs, BackendError> {
-    let network = match request.settings.network {
-        SandboxNetwork::Allowlist => NetworkMode::Proxy { ports: allow.local_ports() },
-        SandboxNetwork::None => NetworkMode::None,
-        SandboxNetwork::Full => NetworkMode::Full,
-    };
-    if let NetworkMode::Proxy { ports } = &network
-        && ports.len() > init_process::MAX_PORTS
-    {
-        let max = init_process::MAX_PORTS;
-        let why = format!("sandbox.allowedDomains: more than {max} ports of this machine");
-        return Err(BackendError::config_error(why));
-    }
-    let paths = |paths: &[String]| paths.iter().map(PathBuf::from).collect();
-    Ok(PlanInputs {
-        project: request.project.to_owned(),
-        home: std::env::var_os("HOME").map(PathBuf::from),
-        ralph_home: base.parent().unwrap_or(base).to_owned(),
-        scratch: scratch.path().to_owned(),
-        ralph: own_program()?,
-        adapter: request.adapter,
-        agent: request.agent.clone(),
-        env,
-        kept_variables: {
-            let set = request.env.iter().map(|(name, _)| name.clone());
-            set.chain(request.settings.env.iter().map(OsString::from)).collect()
-        },
-        readable: paths(&request.settings.readable),
-        writable: paths(&request.settings.writable),
-        network,
-        user: current_user(),
-        agent_writable: trust::agent_writable(),
-        nested_projects: nested_projects(base.parent().unwrap_or(base), request.project),
-    })
-}
-
-fn nested_projects(ralph_home: &Path, project: &Path) -> Vec<PathBuf> {
-    let roots = project_record::all_records(ralph_home).into_iter().map(|record| record.root);
-    let mut nested: Vec<PathBuf> =
-        roots.filter(|root| root != project && root.starts_with(project)).collect();
-    nested.sort();
-    nested
-}
-
-pub(super) fn set_up(plan: &SandboxPlan) -> io::Result<()> {
-    for dir in &plan.dirs {
-        std::fs::create_dir_all(dir)?;
-    }
-    for (path, text) in &plan.files {
-        std::fs::write(path, text)?;
-    }
-    for (from, to) in &plan.copies {
-        if let Some(parent) = to.parent() {
-            std::fs::create_dir_all(parent)?;
-        }
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK;
-        let mut from = File::from(mounts::open_unlinked(from, flags)?);
-        let mut options = OpenOptions::new();
-        let mut to = options.write(true).create(true).truncate(true).mode(0o600).open(to)?;
-        io::copy(&mut from, &mut to)?;
-    }
-    Ok(())
 }
 
 fn explain_bwrap_error(stderr: &str, exit: &str) -> BackendError {
@@ -379,7 +217,7 @@ impl Sandbox for BwrapSandbox {
             bwrap_args::command_line(&self.bwrap, &self.plan, &command, self.mounts_by);
         let mut env: Vec<(OsString, Option<OsString>)> = launch.env.to_vec();
         env.extend(self.plan.env.iter().cloned());
-        let env = init_process::carry_env(&env);
+        let env = carry_env(&env);
         Ok(WrappedCommand { program, args, env, socket, ignore_term: true })
     }
 

@@ -6,7 +6,6 @@ mod capabilities;
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
 use ::landlock::{
@@ -17,20 +16,24 @@ use rustix::fs::{FileType, OFlags};
 use serde::{Deserialize, Serialize};
 
 use self::capabilities::drop_capabilities;
-use super::bwrap::{self, PreparedSandbox, StandInProject, failed};
-use super::disk::RealDisk;
 use super::grants::{DEVICES, Grants, landlock_grants};
-use super::permissions::SavedModes;
-use super::places::RALPH_STATE_PATHS;
-use super::plan::{Isolation, Mount, NetworkMode, SandboxPlan};
-use super::probe::{self, SandboxProbe};
-use super::proxy::{self, Proxy};
-use super::quarantine::restore_guards;
-use super::restore::{self, RestorePoint, SavedDir};
-use super::scratch::Scratch;
-use super::{
+use super::{init_process, mounts, seccomp};
+use crate::disk::RealDisk;
+use crate::home::link_home_entries;
+use crate::inner_exec::{self, carry_env};
+use crate::permissions::SavedModes;
+use crate::places::RALPH_STATE_PATHS;
+use crate::plan::{Isolation, Mount, NetworkMode, SandboxPlan};
+use crate::preparation::{
+    PreparedSandbox, StandInProject, env_in_place, failed, prepare_sandbox, start_local_proxy,
+};
+use crate::probe::{self, SandboxProbe};
+use crate::proxy::Proxy;
+use crate::quarantine::restore_guards;
+use crate::restore::{self, RestorePoint, SavedDir};
+use crate::scratch::Scratch;
+use crate::{
     Backend, BackendError, Sandbox, SandboxInfo, SandboxRequest, SandboxTrace, WrappedCommand,
-    init_process, mounts, seccomp,
 };
 use ralph_process as process;
 use ralph_process::Launch;
@@ -79,11 +82,11 @@ pub(super) fn landlock_abi() -> i32 {
 /// Confines this process and executes the program. Returns only on failure.
 pub fn exec_main(args: &[OsString]) -> u8 {
     let [rules_file, program, args @ ..] = args else {
-        return init_process::print_failure("it is called by ralph itself, to set up a sandbox");
+        return inner_exec::print_failure("it is called by ralph itself, to set up a sandbox");
     };
     match confine(Path::new(rules_file)) {
-        Ok(()) => init_process::exec_inside(program, args),
-        Err(message) => init_process::print_failure(&message),
+        Ok(()) => inner_exec::exec_inside(program, args),
+        Err(message) => inner_exec::print_failure(&message),
     }
 }
 
@@ -184,34 +187,20 @@ impl LandlockSandbox {
                 .hint("it needs Linux 5.13, with `landlock` among its security modules"));
         }
         let PreparedSandbox { scratch, mut plan, modes, rules, ralph } =
-            bwrap::prepare_sandbox(request, Backend::Landlock)?;
+            prepare_sandbox(request, Backend::Landlock)?;
         let mut proxy = None;
-        let mut ports = None;
-        let mut env = plan.env.clone();
-        match &plan.network {
+        let mut proxy_port = None;
+        let ports = match &plan.network {
             NetworkMode::Proxy { ports: local } => {
-                let listener =
-                    TcpListener::bind("127.0.0.1:0").map_err(|err| failed("the proxy", &err))?;
-                let port = listener.local_addr().map_err(|err| failed("the proxy", &err))?.port();
-                let mut serving = Proxy::start(rules).map_err(|err| failed("the proxy", &err))?;
-                serving.serve(listener.into());
-                proxy = Some(serving);
-                ports = Some(local.iter().copied().chain([port]).collect());
-                // Without a network namespace the port varies.
-                let usual = OsString::from(format!("http://127.0.0.1:{}", proxy::PORT));
-                for value in env.iter_mut().filter_map(|(_, value)| value.as_mut()) {
-                    if *value == usual {
-                        *value = format!("http://127.0.0.1:{port}").into();
-                    }
-                }
+                let (serving, port) = start_local_proxy(rules)?;
+                (proxy, proxy_port) = (Some(serving), Some(port));
+                Some(local.iter().copied().chain([port]).collect())
             }
-            NetworkMode::None => ports = Some(Vec::new()),
-            NetworkMode::Full => {}
-        }
-        let home = scratch.path().join("home");
-        link_home_entries(&plan, &home);
-        env.push(("HOME".into(), Some(home.into())));
-        env.push(("TMPDIR".into(), Some(scratch.path().join("tmp").into())));
+            NetworkMode::None => Some(Vec::new()),
+            NetworkMode::Full => None,
+        };
+        link_home_entries(&plan, &scratch.path().join("home"));
+        let env = env_in_place(&plan, scratch.path(), proxy_port);
         let rules_file = scratch.path().join("orders.json");
         LandlockRules::new(&plan, ports)
             .save(&rules_file)
@@ -283,7 +272,7 @@ fn run_probe(
     let mut args: Vec<OsString> = vec![COMMAND.into(), rules_file.into(), ralph.into()];
     args.extend(probe.args().map_err(|err| failed("the probe cannot be set up", &err))?);
     let program = OsStr::new(super::SELF_EXE);
-    let env = init_process::carry_env(env);
+    let env = carry_env(env);
     let output = process::run_to_end(program, &args, project, &env, probe::PROBE_TIMEOUT)
         .map_err(|err| BackendError::new(format!("it cannot be run: {err}")))?;
     if !output.exit.success() {
@@ -291,27 +280,6 @@ fn run_probe(
         return Err(BackendError::new(stderr.trim().to_owned()));
     }
     probe.evaluate(&output.stdout).map_err(BackendError::new)
-}
-
-/// Landlock cannot mount, so the scratch home gets links.
-fn link_home_entries(plan: &SandboxPlan, scratch_home: &Path) {
-    let home = plan.mounts.iter().find_map(|mount| match mount {
-        Mount::Writable { from, at } if from == scratch_home => Some(at.clone()),
-        _ => None,
-    });
-    let Some(home) = home else { return };
-    for mount in &plan.mounts {
-        let (Mount::ReadOnly { from, at } | Mount::Writable { from, at }) = mount else { continue };
-        let Ok(below) = at.strip_prefix(&home) else { continue };
-        let link = scratch_home.join(below);
-        if below != Path::new("") && from != scratch_home && !plan.dirs.contains(&link) {
-            if let Some(parent) = link.parent() {
-                let _ = std::fs::create_dir_all(parent);
-            }
-            // Already visible through a linked parent.
-            let _ = std::os::unix::fs::symlink(from, &link);
-        }
-    }
 }
 
 /// Saves protected paths, which mounts cannot protect here. The second list is too large to save.
@@ -402,7 +370,7 @@ impl Sandbox for LandlockSandbox {
         Ok(WrappedCommand {
             program: super::SELF_EXE.into(),
             args,
-            env: init_process::carry_env(&env),
+            env: carry_env(&env),
             socket: None,
             ignore_term: false,
         })

@@ -4,12 +4,14 @@
 //! an agent installs tomorrow.
 
 mod bpf;
+mod syscalls;
 
 pub(super) use bpf::install;
+pub(super) use syscalls::*;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SyscallRule {
-    syscall: i64,
+    syscall: Syscall,
     when: ArgCondition,
     errno: i32,
 }
@@ -42,83 +44,83 @@ const CLONE_NEWUSER: u32 = libc::CLONE_NEWUSER.cast_unsigned();
 
 #[cfg(test)]
 impl SyscallRule {
-    pub(super) fn refuse(call: i64, errno: i32) -> SyscallRule {
+    pub(super) fn refuse(call: Syscall, errno: i32) -> SyscallRule {
         SyscallRule { syscall: call, when: ArgCondition::Always, errno }
     }
 }
 
-const REFUSED_SYSCALLS: &[i64] = &[
-    libc::SYS_acct,
-    libc::SYS_add_key,
-    libc::SYS_bpf,
-    libc::SYS_delete_module,
-    libc::SYS_finit_module,
-    libc::SYS_fsconfig,
-    libc::SYS_fsmount,
-    libc::SYS_fsopen,
-    libc::SYS_fspick,
-    libc::SYS_init_module,
-    libc::SYS_kexec_file_load,
-    libc::SYS_kexec_load,
-    libc::SYS_keyctl,
-    libc::SYS_mount,
-    libc::SYS_mount_setattr,
-    libc::SYS_move_mount,
-    libc::SYS_open_by_handle_at,
-    libc::SYS_open_tree,
-    libc::SYS_perf_event_open,
-    libc::SYS_pivot_root,
-    libc::SYS_quotactl,
-    libc::SYS_reboot,
-    libc::SYS_request_key,
-    libc::SYS_setns,
-    libc::SYS_swapoff,
-    libc::SYS_swapon,
-    libc::SYS_umount2,
-    libc::SYS_userfaultfd,
+const REFUSED_SYSCALLS: &[Syscall] = &[
+    SYS_acct,
+    SYS_add_key,
+    SYS_bpf,
+    SYS_delete_module,
+    SYS_finit_module,
+    SYS_fsconfig,
+    SYS_fsmount,
+    SYS_fsopen,
+    SYS_fspick,
+    SYS_init_module,
+    SYS_kexec_file_load,
+    SYS_kexec_load,
+    SYS_keyctl,
+    SYS_mount,
+    SYS_mount_setattr,
+    SYS_move_mount,
+    SYS_open_by_handle_at,
+    SYS_open_tree,
+    SYS_perf_event_open,
+    SYS_pivot_root,
+    SYS_quotactl,
+    SYS_reboot,
+    SYS_request_key,
+    SYS_setns,
+    SYS_swapoff,
+    SYS_swapon,
+    SYS_umount2,
+    SYS_userfaultfd,
 ];
 
 /// Programs have a fallback for these.
-const UNIMPLEMENTED_SYSCALLS: &[i64] = &[
+const UNIMPLEMENTED_SYSCALLS: &[Syscall] = &[
     // Its arguments are in memory, invisible to a filter. C libraries fall back to `clone`.
-    libc::SYS_clone3,
+    SYS_clone3,
     // Its operations bypass the filter.
-    libc::SYS_io_uring_enter,
-    libc::SYS_io_uring_register,
-    libc::SYS_io_uring_setup,
+    SYS_io_uring_enter,
+    SYS_io_uring_register,
+    SYS_io_uring_setup,
     // Its mode is in memory. Callers fall back to `openat`.
-    libc::SYS_openat2,
+    SYS_openat2,
 ];
 
 /// Calls on a process. The argument is a pid; 0 is the caller, whose pid a filter cannot know.
 /// Landlock covers only signals and process memory.
-const PROCESS_CALLS: &[(i64, u32)] = &[
-    (libc::SYS_ioprio_set, 1),
-    (libc::SYS_migrate_pages, 0),
-    (libc::SYS_move_pages, 0),
-    (libc::SYS_prlimit64, 0),
-    (libc::SYS_sched_setaffinity, 0),
-    (libc::SYS_sched_setattr, 0),
-    (libc::SYS_sched_setparam, 0),
-    (libc::SYS_sched_setscheduler, 0),
-    (libc::SYS_setpriority, 1),
+const PROCESS_CALLS: &[(Syscall, u32)] = &[
+    (SYS_ioprio_set, 1),
+    (SYS_migrate_pages, 0),
+    (SYS_move_pages, 0),
+    (SYS_prlimit64, 0),
+    (SYS_sched_setaffinity, 0),
+    (SYS_sched_setattr, 0),
+    (SYS_sched_setparam, 0),
+    (SYS_sched_setscheduler, 0),
+    (SYS_setpriority, 1),
 ];
 
 /// IPC objects that all processes of a user share. ENOSYS looks like a kernel without them.
-const SHARED_IPC_SYSCALLS: &[i64] = &[
-    libc::SYS_mq_open,
-    libc::SYS_mq_unlink,
-    libc::SYS_msgctl,
-    libc::SYS_msgget,
-    libc::SYS_msgrcv,
-    libc::SYS_msgsnd,
-    libc::SYS_semctl,
-    libc::SYS_semget,
-    libc::SYS_semop,
-    libc::SYS_semtimedop,
-    libc::SYS_shmat,
-    libc::SYS_shmctl,
-    libc::SYS_shmget,
+const SHARED_IPC_SYSCALLS: &[Syscall] = &[
+    SYS_mq_open,
+    SYS_mq_unlink,
+    SYS_msgctl,
+    SYS_msgget,
+    SYS_msgrcv,
+    SYS_msgsnd,
+    SYS_semctl,
+    SYS_semget,
+    SYS_semop,
+    SYS_semtimedop,
+    SYS_shmat,
+    SYS_shmctl,
+    SYS_shmget,
 ];
 
 /// Others reach a VM's host or rarely used parts of the kernel.
@@ -130,11 +132,9 @@ const ALLOWED_SOCKET_FAMILIES: &[u32] = &[
 ];
 
 /// Refuses to create setuid programs, which would run with the owner's rights outside, later.
-fn setuid_rules() -> impl Iterator<Item = (i64, ArgCondition)> {
-    // The same on all architectures; `libc` lacks it on some.
-    const SYS_FCHMODAT2: i64 = 452;
+fn setuid_rules() -> impl Iterator<Item = (Syscall, ArgCondition)> {
     const SETUID_BITS: u32 = libc::S_ISUID | libc::S_ISGID;
-    // Without them there is no mode argument.
+    // Without them there is no mode argument. The same on all architectures, unlike O_DIRECTORY.
     const CREATE_FLAGS: u32 =
         (libc::O_CREAT | libc::O_TMPFILE & !libc::O_DIRECTORY).cast_unsigned();
     let has = |(call, argument)| (call, ArgCondition::HasBit { argument, bits: SETUID_BITS });
@@ -149,30 +149,23 @@ fn setuid_rules() -> impl Iterator<Item = (i64, ArgCondition)> {
     };
     // `openat2` is refused altogether.
     let has_mode = [
-        (libc::SYS_fchmod, 1),
-        (libc::SYS_fchmodat, 2),
-        (SYS_FCHMODAT2, 2),
-        (libc::SYS_mknodat, 2),
-        #[cfg(target_arch = "x86_64")]
-        (libc::SYS_chmod, 1),
-        #[cfg(target_arch = "x86_64")]
-        (libc::SYS_creat, 1),
-        #[cfg(target_arch = "x86_64")]
-        (libc::SYS_mknod, 1),
+        (SYS_fchmod, 1),
+        (SYS_fchmodat, 2),
+        (SYS_fchmodat2, 2),
+        (SYS_mknodat, 2),
+        (SYS_chmod, 1),
+        (SYS_creat, 1),
+        (SYS_mknod, 1),
     ];
-    let opens = [
-        (libc::SYS_openat, 2),
-        #[cfg(target_arch = "x86_64")]
-        (libc::SYS_open, 1),
-    ];
+    let opens = [(SYS_openat, 2), (SYS_open, 1)];
     has_mode.into_iter().map(has).chain(opens.into_iter().map(makes))
 }
 
-fn rule(syscall: i64, when: ArgCondition, errno: i32) -> SyscallRule {
+fn rule(syscall: Syscall, when: ArgCondition, errno: i32) -> SyscallRule {
     SyscallRule { syscall, when, errno }
 }
 
-fn always(syscalls: &[i64], errno: i32) -> impl Iterator<Item = SyscallRule> {
+fn always(syscalls: &[Syscall], errno: i32) -> impl Iterator<Item = SyscallRule> {
     syscalls.iter().map(move |call| rule(*call, ArgCondition::Always, errno))
 }
 
@@ -183,16 +176,16 @@ pub(super) fn inside_namespaces() -> Vec<SyscallRule> {
     for request in [libc::TIOCSTI, libc::TIOCLINUX] {
         let when =
             ArgCondition::Equals { argument: 1, value: u32::try_from(request).unwrap_or_default() };
-        rules.push(rule(libc::SYS_ioctl, when, libc::EPERM));
+        rules.push(rule(SYS_ioctl, when, libc::EPERM));
     }
     // Root rights in a user namespace open more attack surface.
-    for call in [libc::SYS_unshare, libc::SYS_clone] {
+    for call in [SYS_unshare, SYS_clone] {
         let when = ArgCondition::HasBit { argument: 0, bits: CLONE_NEWUSER };
         rules.push(rule(call, when, libc::EPERM));
     }
     rules.extend(setuid_rules().map(|(call, when)| rule(call, when, libc::EPERM)));
     let family = ArgCondition::NoneOf { argument: 0, values: ALLOWED_SOCKET_FAMILIES };
-    rules.push(rule(libc::SYS_socket, family, libc::EAFNOSUPPORT));
+    rules.push(rule(SYS_socket, family, libc::EAFNOSUPPORT));
     rules
 }
 
@@ -205,18 +198,16 @@ pub(super) fn without_namespaces(open: bool) -> Vec<SyscallRule> {
         rules.push(rule(*call, when, libc::EPERM));
     }
     // These also accept groups and users.
-    for (call, process) in [(libc::SYS_setpriority, &[0]), (libc::SYS_ioprio_set, &[1])] {
+    for (call, process) in [(SYS_setpriority, &[0]), (SYS_ioprio_set, &[1])] {
         let when = ArgCondition::NoneOf { argument: 0, values: process };
         rules.push(rule(call, when, libc::EPERM));
     }
     rules.extend(always(SHARED_IPC_SYSCALLS, libc::ENOSYS));
     if !open {
-        rules.push(rule(libc::SYS_socket, ArgCondition::NotTcp, libc::EACCES));
+        rules.push(rule(SYS_socket, ArgCondition::NotTcp, libc::EACCES));
         // TCP Fast Open connects without `connect`, which is all that Landlock checks.
         let bits = libc::MSG_FASTOPEN.cast_unsigned();
-        for (call, argument) in
-            [(libc::SYS_sendto, 3), (libc::SYS_sendmsg, 2), (libc::SYS_sendmmsg, 3)]
-        {
+        for (call, argument) in [(SYS_sendto, 3), (SYS_sendmsg, 2), (SYS_sendmmsg, 3)] {
             rules.push(rule(call, ArgCondition::HasBit { argument, bits }, libc::EOPNOTSUPP));
         }
     }
@@ -226,6 +217,7 @@ pub(super) fn without_namespaces(open: bool) -> Vec<SyscallRule> {
 #[cfg(test)]
 mod tests {
     use super::bpf::*;
+    use super::syscalls::Architecture;
     use super::*;
 
     /// Interprets the program like the kernel.
@@ -262,49 +254,67 @@ mod tests {
 
     #[test]
     fn seccomp_filter_refuses_only_listed_calls() {
-        let program = compile(&inside_namespaces());
+        check_filter(Architecture::X86_64);
+    }
+
+    #[test]
+    fn seccomp_filter_of_arm64_refuses_only_listed_calls() {
+        check_filter(Architecture::Arm64);
+    }
+
+    fn check_filter(architecture: Architecture) {
+        // The type of such numbers in `libc` differs.
+        const TYPE_INTO: u64 = 0x5412;
+        const WINDOW_SIZE: u64 = 0x5413;
+        let program = compile(&inside_namespaces(), architecture);
+        let run = |program: &[libc::sock_filter], call: Syscall, args: [u64; 6]| {
+            run(program, architecture.audit_value(), call.number(architecture).unwrap(), args)
+        };
         assert!(program.len() < 4096, "the kernel takes no more");
         let no = |errno: i32| libc::SECCOMP_RET_ERRNO | errno as u32;
         let yes = libc::SECCOMP_RET_ALLOW;
         let thread = (libc::CLONE_VM | libc::CLONE_THREAD) as u64;
         for (call, first, second, expected) in [
-            (libc::SYS_read, 0, 0, yes),
-            (libc::SYS_execve, 0, 0, yes),
-            (libc::SYS_ptrace, 0, 0, yes),
-            (libc::SYS_mount, 0, 0, no(libc::EPERM)),
-            (libc::SYS_keyctl, 0, 0, no(libc::EPERM)),
-            (libc::SYS_clone3, 0, 0, no(libc::ENOSYS)),
-            (libc::SYS_clone, thread, 0, yes),
-            (libc::SYS_clone, u64::from(CLONE_NEWUSER), 0, no(libc::EPERM)),
-            (libc::SYS_unshare, u64::from(CLONE_NEWUSER) | 0x2_0000, 0, no(libc::EPERM)),
-            (libc::SYS_unshare, 0x200, 0, yes),
-            (libc::SYS_ioctl, 0, libc::TIOCGWINSZ, yes),
-            (libc::SYS_ioctl, 0, libc::TIOCSTI, no(libc::EPERM)),
+            (SYS_read, 0, 0, yes),
+            (SYS_execve, 0, 0, yes),
+            (SYS_ptrace, 0, 0, yes),
+            (SYS_mount, 0, 0, no(libc::EPERM)),
+            (SYS_keyctl, 0, 0, no(libc::EPERM)),
+            (SYS_clone3, 0, 0, no(libc::ENOSYS)),
+            (SYS_clone, thread, 0, yes),
+            (SYS_clone, u64::from(CLONE_NEWUSER), 0, no(libc::EPERM)),
+            (SYS_unshare, u64::from(CLONE_NEWUSER) | 0x2_0000, 0, no(libc::EPERM)),
+            (SYS_unshare, 0x200, 0, yes),
+            (SYS_ioctl, 0, WINDOW_SIZE, yes),
+            (SYS_ioctl, 0, TYPE_INTO, no(libc::EPERM)),
             // The kernel uses only the lower half.
-            (libc::SYS_ioctl, 0, libc::TIOCSTI | 0xabcd_0000_0000, no(libc::EPERM)),
-            (libc::SYS_socket, 1, 0, yes),
-            (libc::SYS_socket, 16, 0, yes),
-            (libc::SYS_socket, libc::AF_VSOCK as u64, 0, no(libc::EAFNOSUPPORT)),
-            (libc::SYS_socket, libc::AF_PACKET as u64, 0, no(libc::EAFNOSUPPORT)),
+            (SYS_ioctl, 0, TYPE_INTO | 0xabcd_0000_0000, no(libc::EPERM)),
+            (SYS_socket, 1, 0, yes),
+            (SYS_socket, 16, 0, yes),
+            (SYS_socket, libc::AF_VSOCK as u64, 0, no(libc::EAFNOSUPPORT)),
+            (SYS_socket, libc::AF_PACKET as u64, 0, no(libc::EAFNOSUPPORT)),
         ] {
             let args = [first, second, 0, 0, 0, 0];
-            assert_eq!(run(&program, ARCHITECTURE, call as u32, args), expected, "{call}");
+            assert_eq!(run(&program, call, args), expected, "{call:?}");
         }
+        let directory: u64 =
+            if architecture == Architecture::X86_64 { 0o200_000 } else { 0o40_000 };
+        let tmpfile = 0o20_000_000 | directory;
         let create = (libc::O_CREAT | libc::O_WRONLY) as u64;
         for (call, args, expected) in [
-            (libc::SYS_fchmod, [3, 0o755, 0, 0], yes),
-            (libc::SYS_fchmod, [3, 0o4755, 0, 0], no(libc::EPERM)),
-            (libc::SYS_fchmodat, [0, 0, 0o2755, 0], no(libc::EPERM)),
-            (libc::SYS_openat, [0, 0, create, 0o644], yes),
-            (libc::SYS_openat, [0, 0, create, 0o4755], no(libc::EPERM)),
-            (libc::SYS_openat, [0, 0, 0, 0o7777], yes),
-            (libc::SYS_openat, [0, 0, libc::O_DIRECTORY as u64, 0o7777], yes),
-            (libc::SYS_openat, [0, 0, libc::O_TMPFILE as u64, 0o4755], no(libc::EPERM)),
+            (SYS_fchmod, [3, 0o755, 0, 0], yes),
+            (SYS_fchmod, [3, 0o4755, 0, 0], no(libc::EPERM)),
+            (SYS_fchmodat, [0, 0, 0o2755, 0], no(libc::EPERM)),
+            (SYS_openat, [0, 0, create, 0o644], yes),
+            (SYS_openat, [0, 0, create, 0o4755], no(libc::EPERM)),
+            (SYS_openat, [0, 0, 0, 0o7777], yes),
+            (SYS_openat, [0, 0, directory, 0o7777], yes),
+            (SYS_openat, [0, 0, tmpfile, 0o4755], no(libc::EPERM)),
         ] {
             let args = [args[0], args[1], args[2], args[3], 0, 0];
-            assert_eq!(run(&program, ARCHITECTURE, call as u32, args), expected, "{call} {args:?}");
+            assert_eq!(run(&program, call, args), expected, "{call:?} {args:?}");
         }
-        let program = compile(&without_namespaces(false));
+        let program = compile(&without_namespaces(false), architecture);
         let stream = (libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) as u64;
         let (dgram, raw) = (libc::SOCK_DGRAM as u64, libc::SOCK_RAW as u64);
         for (family, kind, protocol, expected) in [
@@ -319,46 +329,105 @@ mod tests {
             (libc::AF_VSOCK, stream, 0, no(libc::EAFNOSUPPORT)),
         ] {
             let args = [family as u64, kind, protocol as u64, 0, 0, 0];
-            let call = libc::SYS_socket as u32;
-            assert_eq!(run(&program, ARCHITECTURE, call, args), expected, "{family} {kind}");
+            assert_eq!(run(&program, SYS_socket, args), expected, "{family} {kind}");
         }
         let fast = [0, 0, 0, libc::MSG_FASTOPEN as u64, 0, 0];
-        let call = libc::SYS_sendto as u32;
-        assert_eq!(run(&program, ARCHITECTURE, call, fast), no(libc::EOPNOTSUPP));
-        assert_eq!(run(&program, ARCHITECTURE, call, [0; 6]), yes);
+        assert_eq!(run(&program, SYS_sendto, fast), no(libc::EOPNOTSUPP));
+        assert_eq!(run(&program, SYS_sendto, [0; 6]), yes);
         for (call, args, expected) in [
-            (libc::SYS_prlimit64, [0, 0], yes),
-            (libc::SYS_prlimit64, [1, 0], no(libc::EPERM)),
+            (SYS_prlimit64, [0, 0], yes),
+            (SYS_prlimit64, [1, 0], no(libc::EPERM)),
             // The kernel uses the lower half as pid.
-            (libc::SYS_prlimit64, [0xabcd_0000_0000, 0], yes),
-            (libc::SYS_sched_setaffinity, [0, 8], yes),
-            (libc::SYS_sched_setaffinity, [77, 8], no(libc::EPERM)),
-            (libc::SYS_sched_setscheduler, [77, 0], no(libc::EPERM)),
-            (libc::SYS_sched_setparam, [77, 0], no(libc::EPERM)),
-            (libc::SYS_sched_setattr, [77, 0], no(libc::EPERM)),
-            (libc::SYS_setpriority, [libc::PRIO_PROCESS as u64, 0], yes),
-            (libc::SYS_setpriority, [libc::PRIO_PROCESS as u64, 77], no(libc::EPERM)),
-            (libc::SYS_setpriority, [libc::PRIO_PGRP as u64, 0], no(libc::EPERM)),
-            (libc::SYS_setpriority, [libc::PRIO_USER as u64, 0], no(libc::EPERM)),
-            (libc::SYS_ioprio_set, [1, 0], yes),
-            (libc::SYS_ioprio_set, [1, 77], no(libc::EPERM)),
-            (libc::SYS_ioprio_set, [3, 0], no(libc::EPERM)),
-            (libc::SYS_shmget, [0, 0], no(libc::ENOSYS)),
-            (libc::SYS_shmat, [0, 0], no(libc::ENOSYS)),
-            (libc::SYS_mq_open, [0, 0], no(libc::ENOSYS)),
+            (SYS_prlimit64, [0xabcd_0000_0000, 0], yes),
+            (SYS_sched_setaffinity, [0, 8], yes),
+            (SYS_sched_setaffinity, [77, 8], no(libc::EPERM)),
+            (SYS_sched_setscheduler, [77, 0], no(libc::EPERM)),
+            (SYS_sched_setparam, [77, 0], no(libc::EPERM)),
+            (SYS_sched_setattr, [77, 0], no(libc::EPERM)),
+            (SYS_setpriority, [libc::PRIO_PROCESS as u64, 0], yes),
+            (SYS_setpriority, [libc::PRIO_PROCESS as u64, 77], no(libc::EPERM)),
+            (SYS_setpriority, [libc::PRIO_PGRP as u64, 0], no(libc::EPERM)),
+            (SYS_setpriority, [libc::PRIO_USER as u64, 0], no(libc::EPERM)),
+            (SYS_ioprio_set, [1, 0], yes),
+            (SYS_ioprio_set, [1, 77], no(libc::EPERM)),
+            (SYS_ioprio_set, [3, 0], no(libc::EPERM)),
+            (SYS_shmget, [0, 0], no(libc::ENOSYS)),
+            (SYS_shmat, [0, 0], no(libc::ENOSYS)),
+            (SYS_mq_open, [0, 0], no(libc::ENOSYS)),
         ] {
             let args = [args[0], args[1], 0, 0, 0, 0];
-            assert_eq!(run(&program, ARCHITECTURE, call as u32, args), expected, "{call} {args:?}");
+            assert_eq!(run(&program, call, args), expected, "{call:?} {args:?}");
         }
-        let program = compile(&without_namespaces(true));
+        let program = compile(&without_namespaces(true), architecture);
         let unix = [libc::AF_UNIX as u64, stream, 0, 0, 0, 0];
-        assert_eq!(run(&program, ARCHITECTURE, libc::SYS_socket as u32, unix), yes);
+        assert_eq!(run(&program, SYS_socket, unix), yes);
+    }
 
+    #[test]
+    fn seccomp_filter_refuses_every_call_of_its_lists() {
+        for architecture in [Architecture::X86_64, Architecture::Arm64] {
+            let run = |rules: &[SyscallRule], call: &Syscall| {
+                let number = call.number(architecture).unwrap();
+                super::tests::run(
+                    &compile(rules, architecture),
+                    architecture.audit_value(),
+                    number,
+                    [0; 6],
+                )
+            };
+            let (inside, beside) = (inside_namespaces(), without_namespaces(false));
+            let no = |errno: i32| libc::SECCOMP_RET_ERRNO | errno as u32;
+            for call in REFUSED_SYSCALLS {
+                assert_eq!(run(&inside, call), no(libc::EPERM), "{architecture:?} {call:?}");
+            }
+            for call in UNIMPLEMENTED_SYSCALLS {
+                assert_eq!(run(&inside, call), no(libc::ENOSYS), "{architecture:?} {call:?}");
+            }
+            for call in SHARED_IPC_SYSCALLS {
+                assert_eq!(run(&beside, call), no(libc::ENOSYS), "{architecture:?} {call:?}");
+                assert_eq!(run(&inside, call), libc::SECCOMP_RET_ALLOW, "{call:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn seccomp_filter_knows_numbers_of_its_architecture_only() {
+        const I386: u32 = 0x4000_0003;
+        const ARM: u32 = 0x4000_0028;
         let kill = libc::SECCOMP_RET_KILL_PROCESS;
-        assert_eq!(run(&program, 0x4000_0003, 0, [0; 6]), kill, "32-bit calls");
-        if cfg!(target_arch = "x86_64") {
-            let other = libc::SYS_mount as u32 | X32_BIT;
-            assert_eq!(run(&program, ARCHITECTURE, other, [0; 6]), no(libc::ENOSYS));
+        let no = |errno: i32| libc::SECCOMP_RET_ERRNO | errno as u32;
+        let (x86_64, arm64) = (Architecture::X86_64, Architecture::Arm64);
+        let program = compile(&without_namespaces(true), x86_64);
+        for other in [I386, ARM, arm64.audit_value()] {
+            assert_eq!(run(&program, other, 0, [0; 6]), kill, "{other:#x}");
+        }
+        let x32 = SYS_mount.number(Architecture::X86_64).unwrap() | X32_BIT;
+        assert_eq!(run(&program, x86_64.audit_value(), x32, [0; 6]), no(libc::ENOSYS));
+        // Old calls that create or change a mode.
+        let setuid = [0, 0o4755, 0o4755, 0, 0, 0];
+        for call in [SYS_chmod, SYS_creat, SYS_mknod] {
+            let number = call.number(Architecture::X86_64).unwrap();
+            let judged = run(&program, x86_64.audit_value(), number, setuid);
+            assert_eq!(judged, no(libc::EPERM), "{call:?}");
+            assert_eq!(call.number(arm64), None);
+        }
+        let create = [0, libc::O_CREAT as u64, 0o4755, 0, 0, 0];
+        let judged = run(
+            &program,
+            x86_64.audit_value(),
+            SYS_open.number(Architecture::X86_64).unwrap(),
+            create,
+        );
+        assert_eq!(judged, no(libc::EPERM));
+
+        let program = compile(&without_namespaces(true), arm64);
+        for other in [I386, ARM, x86_64.audit_value()] {
+            assert_eq!(run(&program, other, 0, [0; 6]), kill, "{other:#x}");
+        }
+        // These are `mount` and `chmod` on x86-64 only.
+        for number in [SYS_mount, SYS_chmod].map(|call| call.number(x86_64).unwrap()) {
+            let judged = run(&program, arm64.audit_value(), number, setuid);
+            assert_eq!(judged, libc::SECCOMP_RET_ALLOW, "{number}");
         }
     }
 }
