@@ -20,7 +20,7 @@ mod preparation;
 pub mod probe;
 pub mod proxy;
 pub mod quarantine;
-pub mod restore;
+mod restore;
 pub mod scratch;
 pub mod seatbelt;
 pub mod selection;

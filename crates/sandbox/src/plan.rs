@@ -215,7 +215,7 @@ impl SandboxPlan {
         sources
     }
 
-    pub fn protected(&self, project: &Path) -> impl Iterator<Item = &Path> {
+    pub(super) fn protected(&self, project: &Path) -> impl Iterator<Item = &Path> {
         let outside = self.mounts.iter().rposition(|mount| mount.at() == project).unwrap_or(0);
         self.mounts[outside..].iter().filter_map(|mount| match mount {
             Mount::ReadOnly { from, at } if from == at => Some(at.as_path()),

@@ -15,6 +15,9 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use super::places::RALPH_STATE_PATHS;
+use super::plan::{Mount, PathGuard, SandboxPlan};
+use super::quarantine::restore_guards;
 use super::{SandboxTrace, platform};
 use ralph_store::dir_handle::{describe, enter, move_aside, open_dir, opened_up};
 use ralph_store::safe_fs;
@@ -25,7 +28,7 @@ const MAX_BYTES: usize = 8 << 20;
 
 /// A file, or a directory with its content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RestorePoint {
+pub(super) struct RestorePoint {
     path: PathBuf,
     /// By relative path; parents come first.
     things: BTreeMap<PathBuf, SavedEntry>,
@@ -41,7 +44,7 @@ enum SavedEntry {
 
 impl RestorePoint {
     /// `None` if it is too large or unreadable.
-    pub fn capture(path: &Path) -> Option<RestorePoint> {
+    pub(super) fn capture(path: &Path) -> Option<RestorePoint> {
         let mut point = RestorePoint { path: path.to_owned(), things: BTreeMap::new() };
         point.collect(Path::new(""), &mut 0)?;
         Some(point)
@@ -79,7 +82,7 @@ impl RestorePoint {
         Some(())
     }
 
-    pub fn restore(&self) -> Option<SandboxTrace> {
+    pub(super) fn restore(&self) -> Option<SandboxTrace> {
         match self.restore_entries() {
             Ok(trace) => trace,
             Err(err) => Some(SandboxTrace::NotRestored(self.path.clone(), describe(err))),
@@ -151,18 +154,18 @@ fn create_dir(path: &Path) -> Result<OwnedFd, Errno> {
 
 /// A directory with protected content, identified by its inode.
 #[derive(Debug)]
-pub struct SavedDir {
+struct SavedDir {
     path: PathBuf,
     identity: (u64, u64),
 }
 
 impl SavedDir {
-    pub fn of(path: &Path) -> Option<SavedDir> {
+    fn of(path: &Path) -> Option<SavedDir> {
         let meta = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_dir)?;
         Some(SavedDir { path: path.to_owned(), identity: (meta.dev(), meta.ino()) })
     }
 
-    pub fn restore(&self) -> Option<SandboxTrace> {
+    pub(super) fn restore(&self) -> Option<SandboxTrace> {
         let (parent, name) = (self.path.parent()?, self.path.file_name()?);
         let dir = open_dir(parent).ok()?;
         if fs::symlink_metadata(&self.path).is_ok() {
@@ -179,12 +182,76 @@ impl SavedDir {
     }
 }
 
-pub fn save_restore_points(points: &[RestorePoint], path: &Path) -> io::Result<()> {
+/// Protected paths as they were before an agent ran, for backends that may fail to protect them.
+#[derive(Debug)]
+pub(super) struct SavedPaths {
+    points: Vec<RestorePoint>,
+    dirs: Vec<SavedDir>,
+}
+
+impl SavedPaths {
+    /// Saves them also to `file`. The second value lists what is too large.
+    pub(super) fn capture(
+        plan: &SandboxPlan,
+        file: &Path,
+    ) -> io::Result<(SavedPaths, Vec<PathBuf>)> {
+        let (points, too_large) = save_protected(plan, &plan.project);
+        save_restore_points(&points, file)?;
+        let dirs = plan.guards.iter().filter_map(|guard| SavedDir::of(&guard.path)).collect();
+        Ok((SavedPaths { points, dirs }, too_large))
+    }
+
+    pub(super) fn restore(&self, guards: &[PathGuard]) -> Vec<SandboxTrace> {
+        let mut traces = restore_guards(guards);
+        traces.extend(self.dirs.iter().filter_map(SavedDir::restore));
+        // Again, for what has just come back.
+        for trace in restore_guards(guards) {
+            if !traces.contains(&trace) {
+                traces.push(trace);
+            }
+        }
+        traces.extend(self.points.iter().filter_map(RestorePoint::restore));
+        traces
+    }
+}
+
+/// The second list is too large to save.
+fn save_protected(plan: &SandboxPlan, project: &Path) -> (Vec<RestorePoint>, Vec<PathBuf>) {
+    // ralph's own files change during a run.
+    let is_protected = |path: &&Path| !RALPH_STATE_PATHS.iter().any(|state| path.ends_with(state));
+    let (mut saved, mut too_large) = (Vec::new(), Vec::new());
+    for path in plan.protected(project).filter(is_protected) {
+        // A worktree's own directory is among those of the others.
+        let is_open = |path: &Path| {
+            let inside =
+                |mount: &Mount| matches!(mount, Mount::Writable { at, .. } if at.starts_with(path));
+            plan.mounts.iter().any(inside)
+        };
+        let parts = if is_open(path) {
+            let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+            entries.map(|entry| entry.path()).filter(|part| !is_open(part)).collect()
+        } else {
+            vec![path.to_owned()]
+        };
+        for part in parts {
+            match RestorePoint::capture(&part) {
+                Some(part) => saved.push(part),
+                None => too_large.push(part),
+            }
+        }
+    }
+    (saved, too_large)
+}
+
+pub(super) fn save_restore_points(points: &[RestorePoint], path: &Path) -> io::Result<()> {
     save_without_sync(path, &serde_json::to_vec(points)?)
 }
 
 /// `present` maps a saved path to its current one.
-pub fn restore_from_file(path: &Path, present: impl Fn(&Path) -> PathBuf) -> Vec<SandboxTrace> {
+pub(super) fn restore_from_file(
+    path: &Path,
+    present: impl Fn(&Path) -> PathBuf,
+) -> Vec<SandboxTrace> {
     let points = fs::read(path)
         .ok()
         .and_then(|bytes| serde_json::from_slice::<Vec<RestorePoint>>(&bytes).ok());

@@ -119,7 +119,7 @@ impl Scratch {
         &self.path
     }
 
-    pub fn restore_file(&self) -> PathBuf {
+    pub(super) fn restore_file(&self) -> PathBuf {
         self.path.join(RESTORE_FILE)
     }
 

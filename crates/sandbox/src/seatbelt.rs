@@ -18,7 +18,7 @@ use super::preparation::{
 };
 use super::probe::{self, SandboxProbe};
 use super::proxy::Proxy;
-use super::quarantine::restore_guards;
+use super::restore::SavedPaths;
 use super::scratch::Scratch;
 use super::{
     Backend, BackendError, Sandbox, SandboxInfo, SandboxRequest, SandboxTrace, WrappedCommand,
@@ -63,6 +63,8 @@ pub struct SeatbeltSandbox {
     command: SeatbeltCommand,
     env: Vec<(OsString, Option<OsString>)>,
     modes: SavedModes,
+    /// The rules protect them, but were never seen to do so.
+    saved: SavedPaths,
     proxy: Option<Proxy>,
     /// No longer shown; not yet reported.
     replaced: Vec<PathBuf>,
@@ -154,6 +156,8 @@ impl SeatbeltSandbox {
         link_home_entries(&plan, &scratch.path().join("home"));
         link_ralph(scratch.path(), &ralph)
             .map_err(|err| failed("the sandbox's files cannot be written", &err))?;
+        let (saved, _) = SavedPaths::capture(&plan, &scratch.restore_file())
+            .map_err(|err| failed("the sandbox's files cannot be written", &err))?;
         plan.notes.extend(login_note(request.adapter, &super::agent_environment(request), &plan));
         plan.notes.extend(cloud_note(request.project));
         let info = SandboxInfo {
@@ -173,8 +177,17 @@ impl SeatbeltSandbox {
             proxy_port,
         };
         let replaced = Vec::new();
-        let sandbox =
-            SeatbeltSandbox { info, command, env, modes, proxy, replaced, used: false, scratch };
+        let sandbox = SeatbeltSandbox {
+            info,
+            command,
+            env,
+            modes,
+            saved,
+            proxy,
+            replaced,
+            used: false,
+            scratch,
+        };
         sandbox.probe(request.project)?;
         Ok(sandbox)
     }
@@ -307,9 +320,12 @@ impl Sandbox for SeatbeltSandbox {
     }
 
     fn cleanup(&mut self) -> Vec<SandboxTrace> {
-        let mut traces = self.modes.restore_around(|| restore_guards(&self.command.plan.guards));
-        traces.extend(self.replaced.drain(..).map(SandboxTrace::Replaced));
-        traces
+        let SeatbeltSandbox { modes, saved, command, replaced, .. } = self;
+        modes.restore_around(|| {
+            let mut traces = saved.restore(&command.plan.guards);
+            traces.extend(replaced.drain(..).map(SandboxTrace::Replaced));
+            traces
+        })
     }
 
     fn proxy(&mut self) -> Option<&mut Proxy> {

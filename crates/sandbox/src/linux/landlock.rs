@@ -22,15 +22,13 @@ use crate::disk::RealDisk;
 use crate::home::link_home_entries;
 use crate::inner_exec::{self, carry_env};
 use crate::permissions::SavedModes;
-use crate::places::RALPH_STATE_PATHS;
-use crate::plan::{Isolation, Mount, NetworkMode, SandboxPlan};
+use crate::plan::{Isolation, NetworkMode, SandboxPlan};
 use crate::preparation::{
     PreparedSandbox, StandInProject, env_in_place, failed, prepare_sandbox, start_local_proxy,
 };
 use crate::probe::{self, SandboxProbe};
 use crate::proxy::Proxy;
-use crate::quarantine::restore_guards;
-use crate::restore::{self, RestorePoint, SavedDir};
+use crate::restore::SavedPaths;
 use crate::scratch::Scratch;
 use crate::{
     Backend, BackendError, Sandbox, SandboxInfo, SandboxRequest, SandboxTrace, WrappedCommand,
@@ -169,8 +167,7 @@ pub(super) struct LandlockSandbox {
     plan: SandboxPlan,
     modes: SavedModes,
     env: Vec<(OsString, Option<OsString>)>,
-    restore_points: Vec<RestorePoint>,
-    saved_dirs: Vec<SavedDir>,
+    saved: SavedPaths,
     proxy: Option<Proxy>,
     version: i32,
     /// No longer shown; not yet reported.
@@ -205,13 +202,11 @@ impl LandlockSandbox {
         LandlockRules::new(&plan, ports)
             .save(&rules_file)
             .map_err(|err| failed("the sandbox's files cannot be written", &err))?;
-        let (restore_points, too_much) = save_protected(&plan, request.project);
-        plan.notes.extend(too_much.iter().map(|path| {
+        let (saved, too_large) = SavedPaths::capture(&plan, &scratch.restore_file())
+            .map_err(|err| failed("the sandbox's files cannot be written", &err))?;
+        plan.notes.extend(too_large.iter().map(|path| {
             format!("landlock: {} is too much to be put back if it is changed", path.display())
         }));
-        let places = plan.guards.iter().filter_map(|guard| SavedDir::of(&guard.path)).collect();
-        restore::save_restore_points(&restore_points, &scratch.restore_file())
-            .map_err(|err| failed("the sandbox's files cannot be written", &err))?;
         let info = SandboxInfo {
             backend: Backend::Landlock,
             limits: limits(&plan.network, version),
@@ -226,8 +221,7 @@ impl LandlockSandbox {
             plan,
             modes,
             env,
-            restore_points,
-            saved_dirs: places,
+            saved,
             proxy,
             version,
             replaced: Vec::new(),
@@ -280,34 +274,6 @@ fn run_probe(
         return Err(BackendError::new(stderr.trim().to_owned()));
     }
     probe.evaluate(&output.stdout).map_err(BackendError::new)
-}
-
-/// Saves protected paths, which mounts cannot protect here. The second list is too large to save.
-fn save_protected(plan: &SandboxPlan, project: &Path) -> (Vec<RestorePoint>, Vec<PathBuf>) {
-    // ralph's own files change during a run.
-    let is_protected = |path: &&Path| !RALPH_STATE_PATHS.iter().any(|state| path.ends_with(state));
-    let (mut saved, mut too_large) = (Vec::new(), Vec::new());
-    for path in plan.protected(project).filter(is_protected) {
-        // A worktree's own directory is among those of the others.
-        let is_open = |path: &Path| {
-            let inside =
-                |mount: &Mount| matches!(mount, Mount::Writable { at, .. } if at.starts_with(path));
-            plan.mounts.iter().any(inside)
-        };
-        let parts = if is_open(path) {
-            let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
-            entries.map(|entry| entry.path()).filter(|part| !is_open(part)).collect()
-        } else {
-            vec![path.to_owned()]
-        };
-        for part in parts {
-            match RestorePoint::capture(&part) {
-                Some(part) => saved.push(part),
-                None => too_large.push(part),
-            }
-        }
-    }
-    (saved, too_large)
 }
 
 fn limits(network: &NetworkMode, version: i32) -> Vec<&'static str> {
@@ -377,17 +343,9 @@ impl Sandbox for LandlockSandbox {
     }
 
     fn cleanup(&mut self) -> Vec<SandboxTrace> {
-        let LandlockSandbox { modes, plan, saved_dirs, restore_points, replaced, .. } = self;
+        let LandlockSandbox { modes, plan, saved, replaced, .. } = self;
         modes.restore_around(|| {
-            let mut traces = restore_guards(&plan.guards);
-            traces.extend(saved_dirs.iter().filter_map(SavedDir::restore));
-            // Again, for what has just come back.
-            for trace in restore_guards(&plan.guards) {
-                if !traces.contains(&trace) {
-                    traces.push(trace);
-                }
-            }
-            traces.extend(restore_points.iter().filter_map(RestorePoint::restore));
+            let mut traces = saved.restore(&plan.guards);
             traces.extend(replaced.drain(..).map(SandboxTrace::Replaced));
             traces
         })

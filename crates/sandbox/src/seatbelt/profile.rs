@@ -15,9 +15,8 @@ use crate::plan::{ExpectedEntry, Mount, NetworkMode, SandboxPlan};
 const BASE: &str = include_str!("base.sbpl");
 
 /// Name services and network configuration, for an open network.
-const OPEN_NETWORK: &str = r#"(allow network*)
-(allow system-socket)
-(allow file-read-metadata (literal "/private/var/run/mDNSResponder"))
+const OPEN_NETWORK: &str = r#"(allow system-socket)
+(allow network-outbound file-read-metadata (literal "/private/var/run/mDNSResponder"))
 (allow mach-lookup
   (global-name "com.apple.networkd")
   (global-name "com.apple.SystemConfiguration.configd")
@@ -76,8 +75,7 @@ fn without_system_links(path: &Path) -> PathBuf {
     }
 }
 
-/// `shared` are the directories in the scratch directory that the agent uses in place of its home
-/// and `/tmp`; `tools` can be read there. `proxy` is the port of our proxy.
+/// `tools` is a directory in `scratch` that can be read; `proxy` is the port of our proxy.
 pub fn render(
     plan: &SandboxPlan,
     scratch: &Path,
@@ -141,28 +139,31 @@ pub fn render(
         }
     }
     profile.text.push_str("(deny file-write-setugid)\n");
-    add_network(&mut profile, plan, proxy);
-    profile
-}
-
-fn add_network(profile: &mut SeatbeltProfile, plan: &SandboxPlan, proxy: Option<u16>) {
     profile.section("The network, and sockets of programs inside.");
+    match &plan.network {
+        NetworkMode::None => {}
+        NetworkMode::Proxy { ports } => {
+            let listen = "(allow network-bind network-inbound (local ip \"localhost:*\"))\n";
+            profile.text.push_str(listen);
+            for port in proxy.iter().chain(ports) {
+                let rule = format!("(allow network-outbound (remote ip \"localhost:{port}\"))\n");
+                profile.text.push_str(&rule);
+            }
+        }
+        NetworkMode::Full => {
+            profile.text.push_str("(allow network*)\n");
+            // Sockets of Docker, of SSH agents and the like.
+            for dir in &hidden {
+                profile.rule("deny", "network*", "subpath", dir);
+            }
+            profile.text.push_str(OPEN_NETWORK);
+        }
+    }
     for dir in &plan.dirs {
         profile.rule("allow", "network*", "subpath", dir);
     }
-    let ports = match &plan.network {
-        NetworkMode::None => return,
-        NetworkMode::Full => return profile.text.push_str(OPEN_NETWORK),
-        NetworkMode::Proxy { ports } => ports,
-    };
-    profile.text.push_str("(allow network-bind network-inbound (local ip \"localhost:*\"))\n");
-    for port in proxy.iter().chain(ports) {
-        let rule = format!("(allow network-outbound (remote ip \"localhost:{port}\"))\n");
-        profile.text.push_str(&rule);
-    }
+    profile
 }
 
-#[cfg(test)]
-mod interpreter;
 #[cfg(test)]
 mod tests;

@@ -245,10 +245,13 @@ fn prepared_sandbox() {
             assert!(scratch.join("bin/ralph").is_symlink() && scratch.join("home").is_dir());
             assert!(sandbox.proxy().is_some());
             assert_eq!(sandbox.info().backend, Backend::Seatbelt);
+            // As if the rules did not hold.
             fs::write(project.join(".mcp.json"), "planted").unwrap();
-            let traces = sandbox.cleanup();
-            let planted = project.join(".mcp.json.from-sandbox");
-            assert_eq!(traces, [SandboxTrace::Quarantined(planted)]);
+            fs::write(project.join(".git/hooks/pre-commit"), "planted").unwrap();
+            let aside = |name: &str| SandboxTrace::Quarantined(project.join(name));
+            let expected = [".mcp.json.from-sandbox", ".git/hooks.from-sandbox"].map(aside);
+            assert_eq!(sandbox.cleanup(), expected);
+            assert_eq!(fs::read_dir(project.join(".git/hooks")).unwrap().count(), 0);
             let notes = sandbox.info().notes.join("; ");
             drop(sandbox);
             assert!(!scratch.exists());

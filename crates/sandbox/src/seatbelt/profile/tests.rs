@@ -1,6 +1,8 @@
+mod interpreter;
+
 use std::path::{Path, PathBuf};
 
-use super::interpreter::{Rules, Target};
+use self::interpreter::{Rules, Target};
 use super::*;
 use crate::plan::tests::Paper;
 use crate::plan::{HostSystem, PlanInputs, build_plan};
@@ -304,6 +306,15 @@ fn network_rules_follow_settings() {
     ] {
         assert!(!none.allows(operation, target), "{operation} {target:?}");
         assert!(full.allows(operation, target), "{operation} {target:?}");
+    }
+    for (path, expected) in [
+        ("/private/var/run/docker.sock", false),
+        ("/private/var/run/mDNSResponder", true),
+        ("/private/tmp/com.apple.launchd.x/Listeners", false),
+        ("/Users/me/.docker/run/docker.sock", false),
+        ("/Users/me/.ralph/sandboxes/s/tmp/own.sock", true),
+    ] {
+        assert_eq!(full.allows("network-outbound", Target::Path(path)), expected, "{path}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::SeatbeltProfile;
+use super::super::SeatbeltProfile;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Expr {
@@ -13,7 +13,7 @@ enum Expr {
 
 /// What a process asks for.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::seatbelt) enum Target<'a> {
+pub(super) enum Target<'a> {
     Path(&'a str),
     /// Host and port of the other side.
     Remote(&'a str),
@@ -25,13 +25,13 @@ pub(in crate::seatbelt) enum Target<'a> {
 }
 
 #[derive(Debug, Clone)]
-pub(in crate::seatbelt) struct Rules {
+pub(super) struct Rules {
     rules: Vec<Vec<Expr>>,
     params: Vec<PathBuf>,
 }
 
 impl Rules {
-    pub(in crate::seatbelt) fn parse(profile: &SeatbeltProfile) -> Rules {
+    pub(super) fn parse(profile: &SeatbeltProfile) -> Rules {
         let mut tokens = tokens(&profile.text).into_iter();
         let mut rules = Vec::new();
         while let Some(token) = tokens.next() {
@@ -43,26 +43,26 @@ impl Rules {
         Rules { rules, params: profile.params.clone() }
     }
 
-    pub(in crate::seatbelt) fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.rules.len()
     }
 
     /// Moves a rule to the end, where it wins over all others.
-    pub(in crate::seatbelt) fn with_last(&self, nth: usize) -> Rules {
+    pub(super) fn with_last(&self, nth: usize) -> Rules {
         let mut rules = self.clone();
         let rule = rules.rules.remove(nth);
         rules.rules.push(rule);
         rules
     }
 
-    pub(in crate::seatbelt) fn reversed(&self) -> Rules {
+    pub(super) fn reversed(&self) -> Rules {
         // A default that comes last would deny everything.
         let mut rules = self.clone();
         rules.rules[1..].reverse();
         rules
     }
 
-    pub(in crate::seatbelt) fn allows(&self, operation: &str, target: Target<'_>) -> bool {
+    pub(super) fn allows(&self, operation: &str, target: Target<'_>) -> bool {
         let matching = self.rules.iter().rev().find(|rule| self.matches(rule, operation, target));
         match matching.map(|rule| &rule[0]) {
             Some(Expr::Word(action)) if action == "allow" => true,
