@@ -242,7 +242,7 @@ fn run_probe(
     const PROBE_SCRIPT: &str = "t() { n=$1; shift; if \"$@\" >/dev/null 2>&1; then echo \"$n yes\"; else echo \"$n no\"; fi; }\n\
          t write-project touch \"$1\"\nt read-canary cat \"$2\"\nt connect false\nt order false";
     std::fs::create_dir_all(hidden).map_err(|err| probe_error(&err))?;
-    let probe = SandboxProbe::set_up(project, hidden, true).map_err(|err| probe_error(&err))?;
+    let probe = SandboxProbe::prepare(project, hidden, true)?;
     let args = probe.args().map_err(|err| probe_error(&err))?;
     let [_, _, file, canary, ..] = args.as_slice() else {
         return Err(BackendError::config_error("the probe cannot be set up"));

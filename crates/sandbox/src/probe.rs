@@ -7,11 +7,17 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::BackendError;
+use super::inner_exec::carry_env;
+use super::preparation::failed;
+use ralph_events::event::Exit;
+use ralph_process as process;
+
 /// The internal subcommand.
 pub const COMMAND: &str = "__probe";
 
 /// Normally milliseconds.
-pub(super) const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// TEST-NET-1. A UDP `connect` sends nothing.
 const UNROUTABLE_ADDRESS: &str = "192.0.2.1:9";
@@ -39,7 +45,16 @@ pub(super) struct SandboxProbe {
 
 impl SandboxProbe {
     /// `hidden` must not be visible inside. With `network`, network access is not checked.
-    pub(super) fn set_up(project: &Path, hidden: &Path, network: bool) -> io::Result<SandboxProbe> {
+    pub(super) fn prepare(
+        project: &Path,
+        hidden: &Path,
+        network: bool,
+    ) -> Result<SandboxProbe, BackendError> {
+        SandboxProbe::set_up(project, hidden, network)
+            .map_err(|err| failed("the probe cannot be set up", &err))
+    }
+
+    fn set_up(project: &Path, hidden: &Path, network: bool) -> io::Result<SandboxProbe> {
         // Unpredictable for an agent.
         let mark = format!(".ralph-probe-{:016x}", RandomState::new().build_hasher().finish());
         let canary = hidden.join(format!("{mark}-canary"));
@@ -56,6 +71,26 @@ impl SandboxProbe {
     pub(super) fn with_proxy(mut self, proxy: Option<u16>) -> SandboxProbe {
         self.proxy = proxy;
         self
+    }
+
+    /// Runs the probe by the command that `wrap` makes of its arguments. `explain` judges a failure by
+    /// what it printed.
+    pub(super) fn run(
+        &self,
+        env: &[(OsString, Option<OsString>)],
+        wrap: impl FnOnce(&[OsString]) -> (OsString, Vec<OsString>),
+        explain: impl FnOnce(&str, Exit) -> BackendError,
+    ) -> Result<(), BackendError> {
+        let args = self.args().map_err(|err| failed("the probe cannot be set up", &err))?;
+        let (program, args) = wrap(&args);
+        let directory = self.inside_file.parent().unwrap_or(Path::new("/"));
+        let output =
+            process::run_to_end(&program, &args, directory, &carry_env(env), PROBE_TIMEOUT)
+                .map_err(|err| BackendError::new(format!("it cannot be run: {err}")))?;
+        if !output.exit.success() {
+            return Err(explain(String::from_utf8_lossy(&output.stderr).trim(), output.exit));
+        }
+        self.evaluate(&output.stdout).map_err(BackendError::new)
     }
 
     pub(super) fn args(&self) -> io::Result<Vec<OsString>> {

@@ -16,7 +16,7 @@ use super::plan::{INSIDE_DIR, NetworkMode, SandboxPlan};
 use super::preparation::{
     PreparedSandbox, StandInProject, env_in_place, failed, prepare_sandbox, start_local_proxy,
 };
-use super::probe::{self, SandboxProbe};
+use super::probe::SandboxProbe;
 use super::proxy::Proxy;
 use super::restore::SavedPaths;
 use super::scratch::Scratch;
@@ -27,7 +27,6 @@ use super::{
 use ralph_agents::profile::FileExposure;
 use ralph_agents::profile_of;
 use ralph_events::event::Exit;
-use ralph_process as process;
 use ralph_process::Launch;
 use ralph_store::dir_handle::{Entry, look, open_dir};
 
@@ -106,28 +105,23 @@ impl SeatbeltCommand {
         project: &Path,
         hidden: &Path,
     ) -> Result<(), BackendError> {
-        let is_open = self.plan.network == NetworkMode::Full;
-        let probe = SandboxProbe::set_up(project, hidden, is_open)
-            .map_err(|err| failed("the probe cannot be set up", &err))?
-            .with_proxy(self.proxy_port);
-        let args = probe.args().map_err(|err| failed("the probe cannot be set up", &err))?;
-        let words = self.arguments(None, self.ralph.as_os_str(), &args);
-        let program = self.sandbox_exec.as_os_str();
-        let env = carry_env(env);
-        let output = process::run_to_end(program, &words, project, &env, probe::PROBE_TIMEOUT)
-            .map_err(|err| BackendError::new(format!("sandbox-exec cannot be run: {err}")))?;
-        if output.exit.success() {
-            return probe
-                .evaluate(&output.stdout)
-                .map_err(|why| BackendError::new(why).hint(OTHER_CHOICE));
-        }
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        let stderr = stderr.trim().lines().last().unwrap_or("it failed and said nothing");
-        let why = match output.exit {
-            Exit::Code(PROFILE_REJECTED) => format!("this system rejects its profile: {stderr}"),
-            _ => format!("sandbox-exec failed ({}): {stderr}", output.exit),
+        let wrap = |args: &[OsString]| {
+            let args = self.arguments(None, self.ralph.as_os_str(), args);
+            (self.sandbox_exec.clone().into(), args)
         };
-        Err(BackendError::new(why).hint(OTHER_CHOICE))
+        let explain = |stderr: &str, exit: Exit| {
+            let stderr = stderr.lines().last().unwrap_or("it failed and said nothing");
+            BackendError::new(match exit {
+                Exit::Code(PROFILE_REJECTED) => {
+                    format!("this system rejects its profile: {stderr}")
+                }
+                _ => format!("sandbox-exec failed ({exit}): {stderr}"),
+            })
+        };
+        SandboxProbe::prepare(project, hidden, self.plan.network == NetworkMode::Full)?
+            .with_proxy(self.proxy_port)
+            .run(env, wrap, explain)
+            .map_err(|why| why.hint(OTHER_CHOICE))
     }
 }
 

@@ -14,14 +14,13 @@ use crate::inner_exec::carry_env;
 use crate::permissions::SavedModes;
 use crate::plan::{INSIDE_DIR, NetworkMode, SandboxPlan};
 use crate::preparation::{PreparedSandbox, StandInProject, failed, prepare_sandbox};
-use crate::probe::{self, SandboxProbe};
+use crate::probe::SandboxProbe;
 use crate::proxy::{ListenerSetId, Proxy};
 use crate::quarantine::restore_guards;
 use crate::scratch::Scratch;
 use crate::{
     Backend, BackendError, Sandbox, SandboxInfo, SandboxRequest, SandboxTrace, WrappedCommand,
 };
-use ralph_process as process;
 use ralph_process::Launch;
 use ralph_process::trust;
 
@@ -121,28 +120,25 @@ fn run_probe(
     project: &Path,
     hidden: &Path,
 ) -> Result<(), BackendError> {
-    let probe = SandboxProbe::set_up(project, hidden, plan.network == NetworkMode::Full)
-        .map_err(|err| failed("the probe cannot be set up", &err))?;
-    let args = probe.args().map_err(|err| failed("the probe cannot be set up", &err))?;
     let ralph = Path::new(INSIDE_DIR).join("ralph");
-    let command = InnerCommand {
-        program: ralph.as_os_str(),
-        args: &args,
-        directory: project,
-        socket: None,
-        terminal: None,
-        term_on_parent_death: false,
+    let wrap = |args: &[OsString]| {
+        let command = InnerCommand {
+            program: ralph.as_os_str(),
+            args,
+            directory: project,
+            socket: None,
+            terminal: None,
+            term_on_parent_death: false,
+        };
+        bwrap_args::command_line(bwrap, plan, &command, mounts_by)
     };
-    let (program, args) = bwrap_args::command_line(bwrap, plan, &command, mounts_by);
-    let env = carry_env(&plan.env);
-    let output = process::run_to_end(&program, &args, project, &env, probe::PROBE_TIMEOUT)
-        .map_err(|err| BackendError::new(format!("bwrap cannot be run: {err}")))?;
-    if !output.exit.success() {
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        let stderr = stderr.trim().lines().last().unwrap_or_default();
-        return Err(explain_bwrap_error(stderr, &output.exit.to_string()));
-    }
-    probe.evaluate(&output.stdout).map_err(BackendError::new)
+    SandboxProbe::prepare(project, hidden, plan.network == NetworkMode::Full)?.run(
+        &plan.env,
+        wrap,
+        |stderr, exit| {
+            explain_bwrap_error(stderr.lines().last().unwrap_or_default(), &exit.to_string())
+        },
+    )
 }
 
 fn explain_bwrap_error(stderr: &str, exit: &str) -> BackendError {

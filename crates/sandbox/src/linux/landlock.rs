@@ -4,7 +4,7 @@
 
 mod capabilities;
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -26,14 +26,13 @@ use crate::plan::{Isolation, NetworkMode, SandboxPlan};
 use crate::preparation::{
     PreparedSandbox, StandInProject, env_in_place, failed, prepare_sandbox, start_local_proxy,
 };
-use crate::probe::{self, SandboxProbe};
+use crate::probe::SandboxProbe;
 use crate::proxy::Proxy;
 use crate::restore::SavedPaths;
 use crate::scratch::Scratch;
 use crate::{
     Backend, BackendError, Sandbox, SandboxInfo, SandboxRequest, SandboxTrace, WrappedCommand,
 };
-use ralph_process as process;
 use ralph_process::Launch;
 
 /// The internal subcommand.
@@ -261,19 +260,12 @@ fn run_probe(
     hidden: &Path,
     open: bool,
 ) -> Result<(), BackendError> {
-    let probe = SandboxProbe::set_up(project, hidden, open)
-        .map_err(|err| failed("the probe cannot be set up", &err))?;
-    let mut args: Vec<OsString> = vec![COMMAND.into(), rules_file.into(), ralph.into()];
-    args.extend(probe.args().map_err(|err| failed("the probe cannot be set up", &err))?);
-    let program = OsStr::new(super::SELF_EXE);
-    let env = carry_env(env);
-    let output = process::run_to_end(program, &args, project, &env, probe::PROBE_TIMEOUT)
-        .map_err(|err| BackendError::new(format!("it cannot be run: {err}")))?;
-    if !output.exit.success() {
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        return Err(BackendError::new(stderr.trim().to_owned()));
-    }
-    probe.evaluate(&output.stdout).map_err(BackendError::new)
+    let wrap = |args: &[OsString]| {
+        let own = [COMMAND.into(), rules_file.into(), ralph.into()];
+        (super::SELF_EXE.into(), own.into_iter().chain(args.iter().cloned()).collect())
+    };
+    SandboxProbe::prepare(project, hidden, open)?
+        .run(env, wrap, |stderr, _| BackendError::new(stderr))
 }
 
 fn limits(network: &NetworkMode, version: i32) -> Vec<&'static str> {

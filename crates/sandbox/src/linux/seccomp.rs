@@ -49,49 +49,6 @@ impl SyscallRule {
     }
 }
 
-const REFUSED_SYSCALLS: &[Syscall] = &[
-    SYS_acct,
-    SYS_add_key,
-    SYS_bpf,
-    SYS_delete_module,
-    SYS_finit_module,
-    SYS_fsconfig,
-    SYS_fsmount,
-    SYS_fsopen,
-    SYS_fspick,
-    SYS_init_module,
-    SYS_kexec_file_load,
-    SYS_kexec_load,
-    SYS_keyctl,
-    SYS_mount,
-    SYS_mount_setattr,
-    SYS_move_mount,
-    SYS_open_by_handle_at,
-    SYS_open_tree,
-    SYS_perf_event_open,
-    SYS_pivot_root,
-    SYS_quotactl,
-    SYS_reboot,
-    SYS_request_key,
-    SYS_setns,
-    SYS_swapoff,
-    SYS_swapon,
-    SYS_umount2,
-    SYS_userfaultfd,
-];
-
-/// Programs have a fallback for these.
-const UNIMPLEMENTED_SYSCALLS: &[Syscall] = &[
-    // Its arguments are in memory, invisible to a filter. C libraries fall back to `clone`.
-    SYS_clone3,
-    // Its operations bypass the filter.
-    SYS_io_uring_enter,
-    SYS_io_uring_register,
-    SYS_io_uring_setup,
-    // Its mode is in memory. Callers fall back to `openat`.
-    SYS_openat2,
-];
-
 /// Calls on a process. The argument is a pid; 0 is the caller, whose pid a filter cannot know.
 /// Landlock covers only signals and process memory.
 const PROCESS_CALLS: &[(Syscall, u32)] = &[
@@ -104,23 +61,6 @@ const PROCESS_CALLS: &[(Syscall, u32)] = &[
     (SYS_sched_setparam, 0),
     (SYS_sched_setscheduler, 0),
     (SYS_setpriority, 1),
-];
-
-/// IPC objects that all processes of a user share. ENOSYS looks like a kernel without them.
-const SHARED_IPC_SYSCALLS: &[Syscall] = &[
-    SYS_mq_open,
-    SYS_mq_unlink,
-    SYS_msgctl,
-    SYS_msgget,
-    SYS_msgrcv,
-    SYS_msgsnd,
-    SYS_semctl,
-    SYS_semget,
-    SYS_semop,
-    SYS_semtimedop,
-    SYS_shmat,
-    SYS_shmctl,
-    SYS_shmget,
 ];
 
 /// Others reach a VM's host or rarely used parts of the kernel.
@@ -171,6 +111,7 @@ fn always(syscalls: &[Syscall], errno: i32) -> impl Iterator<Item = SyscallRule>
 
 pub(super) fn inside_namespaces() -> Vec<SyscallRule> {
     let mut rules: Vec<SyscallRule> = always(REFUSED_SYSCALLS, libc::EPERM).collect();
+    rules.extend(always(&[SYS_kexec_file_load], libc::EPERM));
     rules.extend(always(UNIMPLEMENTED_SYSCALLS, libc::ENOSYS));
     // Typing into the user's terminal.
     for request in [libc::TIOCSTI, libc::TIOCLINUX] {
@@ -377,7 +318,7 @@ mod tests {
             };
             let (inside, beside) = (inside_namespaces(), without_namespaces(false));
             let no = |errno: i32| libc::SECCOMP_RET_ERRNO | errno as u32;
-            for call in REFUSED_SYSCALLS {
+            for call in REFUSED_SYSCALLS.iter().chain(&[SYS_kexec_file_load]) {
                 assert_eq!(run(&inside, call), no(libc::EPERM), "{architecture:?} {call:?}");
             }
             for call in UNIMPLEMENTED_SYSCALLS {
