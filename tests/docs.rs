@@ -752,7 +752,7 @@ const ALLOWED: [(&str, &[&str]); 3] = [
             "ralph/src/launch/",
         ],
     ),
-    ("Command::new(", &["process/", "sandbox/src/init_process.rs", "ralph/src/demo/agent.rs"]),
+    ("Command::new(", &["process/", "sandbox/src/inner_exec.rs", "ralph/src/demo/agent.rs"]),
 ];
 
 #[test]

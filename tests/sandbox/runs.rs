@@ -389,6 +389,10 @@ fn missing_sandbox_is_error_only_if_named_or_required() {
     let go = |args: &[&str]| run(&project, args, DONE).env("PATH", &path).run();
     go(&["--sandbox=bwrap"]).code(2).stderr_has("bwrap is not installed").stderr_has("apt install");
     go(&["--sandbox"]).code(0).stderr_has("bwrap is not installed").stderr_has("apt install");
+    go(&["--sandbox=seatbelt"])
+        .code(2)
+        .stderr_has("seatbelt exists only on macOS")
+        .stderr_has("this system can have bwrap, docker, landlock");
     go(&["--sandbox=nonsense"]).code(2).stderr_has("sandbox.backend");
     go(&["--no-sandbox"]).code(0).stderr_lacks("sandbox");
     project.settings(&json!({"sandbox": {"backend": "bwrap", "required": true}}));

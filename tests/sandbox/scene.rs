@@ -9,10 +9,10 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-use ralph_sandbox::bwrap_args::{self, MountMaker};
 use ralph_sandbox::disk::RealDisk;
-use ralph_sandbox::landlock::{self, LandlockRules};
 use ralph_sandbox::plan::{self, Mount, NetworkMode, PlanInputs, SandboxPlan};
+use ralph_sandbox::platform::bwrap_args::{self, MountMaker};
+use ralph_sandbox::platform::landlock::{self, LandlockRules};
 use ralph_sandbox::quarantine::restore_guards;
 
 use crate::attacker::{ATTACK, ESCAPED};

@@ -64,6 +64,7 @@ static PROFILE: AgentProfile = AgentProfile {
             CloudKeys { switch: "CLAUDE_CODE_USE_BEDROCK", prefixes: &["AWS_"] },
             CloudKeys { switch: "CLAUDE_CODE_USE_VERTEX", prefixes: &["GOOGLE_", "CLOUDSDK_"] },
         ],
+        keychain_substitutes: &["ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"],
         root_switch: Some("IS_SANDBOX"),
         docker_agent: Some("claude"),
         ..AgentExtras::NONE

@@ -48,7 +48,11 @@ static PROFILE: AgentProfile = AgentProfile {
             ("trustedFolders.json", FileExposure::Copy),
         ],
     }],
-    extras: AgentExtras { streams_text: true, ..AgentExtras::NONE },
+    extras: AgentExtras {
+        streams_text: true,
+        sandbox_switch: Some("GEMINI_SANDBOX"),
+        ..AgentExtras::NONE
+    },
 };
 
 impl Adapter for Gemini {

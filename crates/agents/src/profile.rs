@@ -37,6 +37,10 @@ pub struct AgentExtras {
     pub stop_hook: bool,
     pub cloud_keys: &'static [CloudKeys],
     pub configured_keys: Option<ConfiguredKeys>,
+    /// Its own sandbox, which cannot run inside another one, is off if this variable is `false`.
+    pub sandbox_switch: Option<&'static str>,
+    /// On a Mac its login is in the keychain; these variables replace it.
+    pub keychain_substitutes: &'static [&'static str],
     /// As root it keeps asking for approval, unless this variable is set.
     pub root_switch: Option<&'static str>,
     /// The agent of this name in Docker's sandboxes, which Docker logs in.
@@ -50,6 +54,8 @@ impl AgentExtras {
         stop_hook: false,
         cloud_keys: &[],
         configured_keys: None,
+        sandbox_switch: None,
+        keychain_substitutes: &[],
         root_switch: None,
         docker_agent: None,
     };

@@ -37,7 +37,7 @@ static PROFILE: AgentProfile = AgentProfile {
             ("settings.json", FileExposure::Copy),
         ],
     }],
-    extras: AgentExtras::NONE,
+    extras: AgentExtras { sandbox_switch: Some("QWEN_SANDBOX"), ..AgentExtras::NONE },
 };
 
 impl Adapter for Qwen {

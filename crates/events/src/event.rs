@@ -417,7 +417,7 @@ pub enum Event<'a> {
     },
     /// The sandbox passed its probe.
     SandboxReady {
-        /// `bwrap`, `landlock` or `docker`.
+        /// `bwrap`, `landlock`, `seatbelt` or `docker`.
         backend: Cow<'a, str>,
         /// `allowlist`, `full` or `none`.
         network: Cow<'a, str>,

@@ -5,6 +5,7 @@
 
 mod by_env;
 mod clock;
+pub mod file_names;
 mod holders;
 mod input;
 mod interrupts;

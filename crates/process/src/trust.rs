@@ -19,6 +19,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::{Once, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
+use crate::file_names::NameRule;
 use crate::{CommandOutput, Launch};
 use ralph_events::error::Error;
 
@@ -31,6 +32,7 @@ const MAX_LINKS: usize = 40;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AgentWritable {
     dirs: BTreeSet<PathBuf>,
+    names: NameRule,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +49,8 @@ impl ResolvedPath {
         self.visited.is_empty()
     }
 
-    /// The agent-writable directory that a link leads out of.
+    /// The agent-writable directory that a link leads out of. Heeds case: names that differ in it
+    /// may be different directories.
     pub fn escaped_dir(&self) -> Option<&Path> {
         self.visited.iter().find(|dir| !self.target.starts_with(dir)).map(PathBuf::as_path)
     }
@@ -56,7 +59,16 @@ impl ResolvedPath {
 impl AgentWritable {
     /// `dirs` are absolute and without links.
     pub fn new(dirs: impl IntoIterator<Item = PathBuf>) -> Self {
-        AgentWritable { dirs: dirs.into_iter().collect() }
+        AgentWritable { dirs: dirs.into_iter().collect(), names: NameRule::NATIVE }
+    }
+
+    #[must_use]
+    pub fn with_names(self, names: NameRule) -> Self {
+        AgentWritable { names, ..self }
+    }
+
+    pub fn names(&self) -> NameRule {
+        self.names
     }
 
     /// Resolves links; ignores relative paths.
@@ -69,7 +81,7 @@ impl AgentWritable {
     /// `dirs` are absolute and without links.
     #[must_use]
     pub fn union(&self, dirs: impl IntoIterator<Item = PathBuf>) -> AgentWritable {
-        AgentWritable { dirs: self.dirs.iter().cloned().chain(dirs).collect() }
+        AgentWritable { dirs: self.dirs.iter().cloned().chain(dirs).collect(), names: self.names }
     }
 
     /// `None` for a relative path or a link cycle.
@@ -95,7 +107,8 @@ impl AgentWritable {
                 Some(Component::RootDir) => target = PathBuf::from("/"),
                 Some(Component::CurDir | Component::Prefix(_)) | None => {}
             }
-            visited.extend(self.dirs.iter().filter(|dir| target.starts_with(dir)).cloned());
+            let holds = |dir: &&PathBuf| self.names.starts_with(&target, dir);
+            visited.extend(self.dirs.iter().filter(holds).cloned());
             if let Some(link) = read_link(&target) {
                 links += 1;
                 if links > MAX_LINKS {
@@ -119,7 +132,8 @@ impl AgentWritable {
         })?;
         let target = resolved.target;
         links.into_iter().find_map(|link| {
-            let is_escaped = |dir: &&PathBuf| link.starts_with(dir) && !target.starts_with(dir);
+            let is_escaped =
+                |dir: &&PathBuf| self.names.starts_with(&link, dir) && !target.starts_with(dir);
             let mut escaped = self.dirs.iter().filter(is_escaped);
             let dir = escaped.find(|dir| !contains_home_or_system(dir, home))?.clone();
             Some(EscapingLink { link, dir, target: target.clone() })
@@ -248,7 +262,8 @@ impl From<ProgramNotFound> for io::Error {
     }
 }
 
-static AGENT_WRITABLE: RwLock<AgentWritable> = RwLock::new(AgentWritable { dirs: BTreeSet::new() });
+static AGENT_WRITABLE: RwLock<AgentWritable> =
+    RwLock::new(AgentWritable { dirs: BTreeSet::new(), names: NameRule::NATIVE });
 static LAZY_DIRS_FN: OnceLock<fn() -> Vec<PathBuf>> = OnceLock::new();
 static LAZY_DIRS_LOADED: Once = Once::new();
 
@@ -379,6 +394,28 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
+
+    #[test]
+    fn name_in_other_case_or_composition_is_agent_writable() {
+        let dirs = ["/Users/me/shop", "/Users/me/caf\u{e9}"].map(PathBuf::from);
+        let exact = AgentWritable::new(dirs).with_names(NameRule::Exact);
+        let folded = exact.clone().with_names(NameRule::Folded);
+        let link =
+            |path: &Path| (path == Path::new("/opt/bin")).then(|| "/Users/me/SHOP/bin".into());
+        for (path, dir) in [
+            ("/Users/me/SHOP/.venv/bin/git", "/Users/me/shop"),
+            ("/opt/bin/git", "/Users/me/shop"),
+            ("/users/me/cafe\u{301}/bin/git", "/Users/me/caf\u{e9}"),
+        ] {
+            let visited =
+                |rule: &AgentWritable| rule.resolve(Path::new(path), link).unwrap().visited;
+            assert_eq!(visited(&folded), [Path::new(dir)], "{path}");
+            assert!(visited(&exact).is_empty(), "{path}");
+        }
+        // It may be another directory, on a volume that heeds case.
+        let resolved = folded.resolve(Path::new("/Users/me/SHOP/x"), |_| None).unwrap();
+        assert_eq!(resolved.escaped_dir(), Some(Path::new("/Users/me/shop")));
+    }
 
     #[test]
     fn resolve_reports_every_writable_directory_on_path() {

@@ -23,9 +23,6 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use ralph_driver::response_filter;
-use ralph_sandbox::probe;
-#[cfg(target_os = "linux")]
-use ralph_sandbox::{init_process, landlock, mounts};
 
 pub fn main() -> u8 {
     let args: Vec<_> = std::env::args_os().collect();
@@ -43,14 +40,10 @@ pub fn main() -> u8 {
     }
     let rest = args.get(2..).unwrap_or_default();
     match args.get(1).and_then(|command| command.to_str()) {
-        #[cfg(target_os = "linux")]
-        Some(init_process::COMMAND) => init_process::main(rest),
-        #[cfg(target_os = "linux")]
-        Some(mounts::COMMAND) => mounts::main(rest),
-        #[cfg(target_os = "linux")]
-        Some(landlock::COMMAND) => landlock::exec_main(rest),
-        Some(probe::COMMAND) => probe::main(rest),
         Some(response_filter::EVALUATE_COMMAND) => response_filter::main(rest),
-        _ => cli::main(args),
+        Some(command) => {
+            ralph_sandbox::inner_main(command, rest).unwrap_or_else(|| cli::main(args))
+        }
+        None => cli::main(args),
     }
 }

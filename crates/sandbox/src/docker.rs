@@ -242,7 +242,7 @@ fn run_probe(
     const PROBE_SCRIPT: &str = "t() { n=$1; shift; if \"$@\" >/dev/null 2>&1; then echo \"$n yes\"; else echo \"$n no\"; fi; }\n\
          t write-project touch \"$1\"\nt read-canary cat \"$2\"\nt connect false\nt order false";
     std::fs::create_dir_all(hidden).map_err(|err| probe_error(&err))?;
-    let probe = SandboxProbe::set_up(project, hidden, true).map_err(|err| probe_error(&err))?;
+    let probe = SandboxProbe::prepare(project, hidden, true)?;
     let args = probe.args().map_err(|err| probe_error(&err))?;
     let [_, _, file, canary, ..] = args.as_slice() else {
         return Err(BackendError::config_error("the probe cannot be set up"));
@@ -274,7 +274,7 @@ fn set_up(tool: &DockerCli, name: &str, state: &Path) -> Result<(), BackendError
         ["exec", "-u", "root", name, "bash", "-c", script, "setup.sh"].map(Into::into).to_vec();
     words.push(state.into());
     // The VM runs Linux.
-    if cfg!(target_os = "linux")
+    if std::env::consts::OS == "linux"
         && let Ok(ralph) = std::env::current_exe()
         && std::fs::copy(ralph, state.join("ralph")).is_ok()
     {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::environment;
 use super::places::PLACES;
-use super::plan::PlanInputs;
+use super::plan::{Mount, PlanInputs, SandboxPlan};
 use super::plan_builder::PlanBuilder;
 use ralph_agents::profile::{FileExposure, HomeDir};
 use ralph_agents::profile_of;
@@ -51,4 +51,25 @@ pub(super) fn show_home(
         }
     }
     copies
+}
+
+/// Puts links into the scratch home, for backends that cannot mount.
+pub(super) fn link_home_entries(plan: &SandboxPlan, scratch_home: &Path) {
+    let home = plan.mounts.iter().find_map(|mount| match mount {
+        Mount::Writable { from, at } if from == scratch_home => Some(at.clone()),
+        _ => None,
+    });
+    let Some(home) = home else { return };
+    for mount in &plan.mounts {
+        let (Mount::ReadOnly { from, at } | Mount::Writable { from, at }) = mount else { continue };
+        let Ok(below) = at.strip_prefix(&home) else { continue };
+        let link = scratch_home.join(below);
+        if below != Path::new("") && from != scratch_home && !plan.dirs.contains(&link) {
+            if let Some(parent) = link.parent() {
+                let _ = std::fs::create_dir_all(parent);
+            }
+            // Already visible through a linked parent.
+            let _ = std::os::unix::fs::symlink(from, &link);
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! Confines an agent with bubblewrap, Docker or Landlock, behind the trait [`Sandbox`].
+//! Confines an agent with bubblewrap, Seatbelt, Docker or Landlock, behind the trait [`Sandbox`].
 //!
 //! A backend is used only after a [`probe`]. What is shown and hidden is plain data ([`plan`]). The
 //! network is reached only by a [`proxy`] that checks [`hosts`]. This crate knows nothing of runs
@@ -11,34 +11,28 @@ mod environment;
 mod git;
 mod home;
 pub mod hosts;
+mod inner_exec;
 pub mod permissions;
 mod places;
 pub mod plan;
 mod plan_builder;
+mod preparation;
 pub mod probe;
 pub mod proxy;
 pub mod quarantine;
+mod restore;
 pub mod scratch;
+pub mod seatbelt;
 pub mod selection;
 pub mod settings;
 mod tools;
 
 #[cfg(target_os = "linux")]
-mod bwrap;
-#[cfg(target_os = "linux")]
-pub mod bwrap_args;
-#[cfg(target_os = "linux")]
-mod grants;
-#[cfg(target_os = "linux")]
-pub mod init_process;
-#[cfg(target_os = "linux")]
-pub mod landlock;
-#[cfg(target_os = "linux")]
-pub mod mounts;
-#[cfg(target_os = "linux")]
-mod restore;
-#[cfg(target_os = "linux")]
-mod seccomp;
+#[path = "linux/mod.rs"]
+pub mod platform;
+#[cfg(not(target_os = "linux"))]
+#[path = "macos.rs"]
+pub mod platform;
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -47,30 +41,32 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use ralph_events::error::Error;
-use ralph_process::trust;
 use ralph_process::{ChildId, Launch, System, TerminalSize};
 
 use hosts::HostAllowList;
 use proxy::Proxy;
 
-/// The running program, not its path: an agent that works on ralph may have replaced that file.
-#[cfg(target_os = "linux")]
-const SELF_EXE: &str = "/proc/self/exe";
-
-/// Strongest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backend {
     Bwrap,
+    Seatbelt,
     Docker,
     Landlock,
 }
 
 impl Backend {
-    pub const ALL: [Backend; 3] = [Backend::Bwrap, Backend::Docker, Backend::Landlock];
+    pub const ALL: [Backend; 4] =
+        [Backend::Bwrap, Backend::Seatbelt, Backend::Docker, Backend::Landlock];
+
+    /// Those that this system can have, best first.
+    pub fn on_this_system() -> &'static [Backend] {
+        platform::BACKENDS
+    }
 
     pub fn name(self) -> &'static str {
         match self {
             Backend::Bwrap => "bwrap",
+            Backend::Seatbelt => "seatbelt",
             Backend::Docker => "docker",
             Backend::Landlock => "landlock",
         }
@@ -78,9 +74,16 @@ impl Backend {
 
     fn strength(self) -> Strength {
         match self {
-            Backend::Bwrap | Backend::Docker => Strength::Separate,
+            Backend::Bwrap | Backend::Seatbelt | Backend::Docker => Strength::Separate,
             Backend::Landlock => Strength::SameSystem,
         }
+    }
+
+    fn not_on_this_system(self) -> BackendError {
+        let system = if self == Backend::Seatbelt { "macOS" } else { "Linux" };
+        let here = platform::BACKENDS.iter().map(|backend| backend.name()).collect::<Vec<_>>();
+        BackendError::new(format!("{} exists only on {system}", self.name()))
+            .hint(format!("this system can have {}", here.join(", ")))
     }
 }
 
@@ -89,7 +92,7 @@ enum Strength {
     None,
     /// Processes see the whole machine, with fewer rights.
     SameSystem,
-    /// Own file system, processes and network.
+    /// Processes see files, processes and hosts of their own only.
     Separate,
 }
 
@@ -151,7 +154,7 @@ pub fn start_on_terminal(
     let passes_terminal = match sandbox.info().backend {
         // bubblewrap starts its own session, without a terminal.
         Backend::Bwrap => true,
-        Backend::Landlock => false,
+        Backend::Landlock | Backend::Seatbelt => false,
         Backend::Docker => {
             let message = "an agent in Docker has no screen of its own";
             return Err(io::Error::new(io::ErrorKind::Unsupported, message));
@@ -330,19 +333,14 @@ pub fn prepare(
     backend: Backend,
     request: &SandboxRequest<'_>,
 ) -> Result<Box<dyn Sandbox>, BackendError> {
-    match backend {
-        #[cfg(target_os = "linux")]
-        Backend::Bwrap => Ok(Box::new(bwrap::BwrapSandbox::prepare(request)?)),
-        #[cfg(not(target_os = "linux"))]
-        Backend::Bwrap => {
-            let _ = request;
-            Err(BackendError::new("there are no namespaces on this system"))
-        }
-        #[cfg(target_os = "linux")]
-        Backend::Landlock => Ok(Box::new(landlock::LandlockSandbox::prepare(request)?)),
-        #[cfg(not(target_os = "linux"))]
-        Backend::Landlock => Err(BackendError::new("there is no Landlock on this system")),
-        Backend::Docker => Ok(Box::new(docker::DockerSandbox::prepare(request)?)),
+    platform::prepare(backend, request)
+}
+
+/// Runs ralph as a part of a sandbox; `None` if `command` is not an internal one.
+pub fn inner_main(command: &str, args: &[OsString]) -> Option<u8> {
+    match command {
+        probe::COMMAND => Some(probe::main(args)),
+        _ => platform::inner_main(command, args),
     }
 }
 
@@ -395,11 +393,4 @@ pub fn writable_dirs(settings: &settings::Sandbox, project: &Path) -> Vec<PathBu
     let absolute =
         |path: &String| plan_builder::settings_path(Path::new(path), project, home.as_deref());
     settings.writable.iter().map(absolute).collect()
-}
-
-fn find_program(name: &str, hint: &str) -> Result<PathBuf, BackendError> {
-    trust::outside_program(OsStr::new(name)).map_err(|err| match err.hint() {
-        Some(untrusted) => BackendError::new(err.to_string()).hint(untrusted),
-        None => BackendError::new(format!("{name} is not installed")).hint(hint),
-    })
 }

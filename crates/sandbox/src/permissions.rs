@@ -5,19 +5,22 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FileType, Mode};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::SandboxTrace;
 use super::plan::{ExpectedEntry, SandboxPlan};
-use ralph_store::dir_handle::{change_mode, describe, open_dir};
+use super::{SandboxTrace, platform};
+use ralph_store::dir_handle::{describe, open_dir};
 use ralph_store::home;
 use ralph_store::project::Project;
 use ralph_store::relocation::Relocation;
 
 /// With setuid, setgid and sticky.
 const MODE_BITS: u32 = 0o7777;
+/// The file type, in the same number on every system.
+const TYPE_BITS: u32 = 0o170_000;
+const DIRECTORY: u32 = 0o040_000;
+const REGULAR_FILE: u32 = 0o100_000;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedModes {
@@ -111,38 +114,9 @@ impl SavedMode {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(false),
             dir => dir?,
         };
-        let expected = if self.is_dir { FileType::Directory } else { FileType::RegularFile };
-        let mode = Mode::from_raw_mode(self.mode);
-        let differs = |found: u32| {
-            FileType::from_raw_mode(found) == expected && found & MODE_BITS != self.mode
-        };
-        #[cfg(target_os = "linux")]
-        {
-            use rustix::fs::OFlags;
-            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let file = match rustix::fs::openat(&dir, name, flags, Mode::empty()) {
-                Err(Errno::NOENT) => return Ok(false),
-                file => file?,
-            };
-            let differs = differs(rustix::fs::fstat(&file)?.st_mode);
-            if differs {
-                change_mode(&file, mode)?;
-            }
-            Ok(differs)
-        }
-        #[cfg(not(target_os = "linux"))]
-        {
-            use rustix::fs::AtFlags;
-            let stat = match rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW) {
-                Err(Errno::NOENT) => return Ok(false),
-                stat => stat?,
-            };
-            let differs = differs(u32::from(stat.st_mode));
-            if differs {
-                rustix::fs::chmodat(&dir, name, mode, AtFlags::SYMLINK_NOFOLLOW)?;
-            }
-            Ok(differs)
-        }
+        let expected = if self.is_dir { DIRECTORY } else { REGULAR_FILE };
+        let differs = |found: u32| found & TYPE_BITS == expected && found & MODE_BITS != self.mode;
+        platform::restore_mode(&dir, name, platform::mode_from(self.mode), differs)
     }
 }
 

@@ -16,6 +16,12 @@ pub(super) struct Places {
     pub(super) hidden_dirs: Vec<&'static str>,
     /// Most are unreadable for ordinary users anyway.
     pub(super) hidden_files: Vec<&'static str>,
+    /// Of a Mac, where `/tmp`, `/var` and `/etc` are links to `/private`.
+    pub(super) hidden_dirs_macos: Vec<&'static str>,
+    pub(super) hidden_files_macos: Vec<&'static str>,
+    /// A project cannot be one of these.
+    pub(super) system_dirs: Vec<&'static str>,
+    pub(super) system_dirs_macos: Vec<&'static str>,
     /// Programs are here on some systems.
     pub(super) shown_dirs: Vec<&'static str>,
     /// These control the kernel, and programs do not need them. For bubblewrap, an empty directory

@@ -36,6 +36,14 @@ pub struct PathInfo {
     pub is_dir: bool,
 }
 
+/// The system whose places a plan hides.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum HostSystem {
+    #[default]
+    Linux,
+    MacOs,
+}
+
 #[derive(Debug, Clone, Default)]
 pub struct PlanInputs {
     /// Without links.
@@ -54,6 +62,7 @@ pub struct PlanInputs {
     pub writable: Vec<PathBuf>,
     pub network: NetworkMode,
     pub user: (u32, u32),
+    pub system: HostSystem,
     pub agent_writable: AgentWritable,
     /// Without links.
     pub nested_projects: Vec<PathBuf>,
@@ -244,4 +253,4 @@ pub enum PlanError {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

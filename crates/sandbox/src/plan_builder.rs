@@ -6,6 +6,7 @@ use std::path::{Component, Path, PathBuf};
 
 use super::places::PLACES;
 use super::plan::{Disk, ExpectedEntry, Mount, PathGuard, PathInfo, PlanInputs};
+use ralph_process::file_names::NameRule;
 use ralph_process::trust::AgentWritable;
 
 pub(super) struct PlanBuilder<'d> {
@@ -32,6 +33,17 @@ pub(super) enum PathTarget {
 }
 
 impl PlanBuilder<'_> {
+    pub(super) fn names(&self) -> NameRule {
+        self.agent_writable.names()
+    }
+
+    /// The name that the disk has for an existing path, which is what Seatbelt compares.
+    fn stored_path(&self, path: &Path) -> PathBuf {
+        let found = self.disk.stat(path).map(|found| found.real);
+        let is_same = |real: &PathBuf| self.names().is_same_path(real, path);
+        found.filter(is_same).unwrap_or_else(|| path.to_owned())
+    }
+
     pub(super) fn hide(&mut self, dir: &Path) {
         if let Some(found) = self.disk.stat(dir).filter(|found| found.is_dir)
             && self.disk.is_accessible(&found.real)
@@ -55,10 +67,13 @@ impl PlanBuilder<'_> {
         let Some(resolved) = resolved else { return PathTarget::Missing };
         let Some(found) = self.disk.stat(&resolved.target) else { return PathTarget::Missing };
         match resolved.escaped_dir() {
-            Some(dir) => PathTarget::Outside { dir: dir.to_owned(), found },
+            // On a Mac, the name may differ in case only.
+            Some(dir) if !found.real.starts_with(dir) => {
+                PathTarget::Outside { dir: dir.to_owned(), found }
+            }
             // Changed meanwhile.
-            None if found.real != resolved.target => PathTarget::Missing,
-            None => PathTarget::Inside(found),
+            _ if !self.names().is_same_path(&found.real, &resolved.target) => PathTarget::Missing,
+            _ => PathTarget::Inside(found),
         }
     }
 
@@ -109,8 +124,11 @@ impl PlanBuilder<'_> {
     fn is_secret(&self, path: &Path) -> bool {
         let below = self.home.as_ref().and_then(|(_, home)| path.strip_prefix(home).ok());
         below.is_some_and(|below| {
-            let is_about =
-                |secret: &&str| below.starts_with(secret) || Path::new(secret).starts_with(below);
+            let names = self.names();
+            let is_about = |secret: &&str| {
+                let secret = Path::new(secret);
+                names.starts_with(below, secret) || names.starts_with(secret, below)
+            };
             PLACES.home_secrets.iter().any(is_about)
         })
     }
@@ -299,7 +317,8 @@ impl PlanBuilder<'_> {
         ancestors.reverse();
         for dir in ancestors {
             if has_protected && self.disk.stat(dir).is_some_and(|found| found.is_dir) {
-                self.mounts.push(Mount::Writable { from: dir.to_owned(), at: dir.to_owned() });
+                let dir = self.stored_path(dir);
+                self.mounts.push(Mount::Writable { from: dir.clone(), at: dir });
             }
             guards.push(PathGuard { path: dir.to_owned(), was: ExpectedEntry::Directory });
         }
@@ -325,7 +344,8 @@ impl PlanBuilder<'_> {
         } else if is_link {
             return;
         } else if self.disk.stat(&dir).is_some_and(|found| found.is_dir) {
-            self.mounts.push(Mount::Writable { from: dir.clone(), at: dir.clone() });
+            let stored = self.stored_path(&dir);
+            self.mounts.push(Mount::Writable { from: stored.clone(), at: stored });
             guards.push(PathGuard { path: dir.clone(), was: ExpectedEntry::Directory });
         }
         for name in names {
@@ -347,7 +367,8 @@ impl PlanBuilder<'_> {
         let was = match self.disk.stat(&path) {
             None => ExpectedEntry::Nothing,
             Some(found) => {
-                self.mounts.push(Mount::ReadOnly { from: path.clone(), at: path.clone() });
+                let stored = self.stored_path(&path);
+                self.mounts.push(Mount::ReadOnly { from: stored.clone(), at: stored });
                 if found.is_dir { ExpectedEntry::Directory } else { ExpectedEntry::File }
             }
         };

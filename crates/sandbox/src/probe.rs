@@ -7,11 +7,17 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::BackendError;
+use super::inner_exec::carry_env;
+use super::preparation::failed;
+use ralph_events::event::Exit;
+use ralph_process as process;
+
 /// The internal subcommand.
 pub const COMMAND: &str = "__probe";
 
 /// Normally milliseconds.
-pub(super) const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// TEST-NET-1. A UDP `connect` sends nothing.
 const UNROUTABLE_ADDRESS: &str = "192.0.2.1:9";
@@ -34,24 +40,64 @@ pub(super) struct SandboxProbe {
     outside: Vec<PathBuf>,
     listener: TcpListener,
     network: bool,
+    proxy: Option<u16>,
 }
 
 impl SandboxProbe {
     /// `hidden` must not be visible inside. With `network`, network access is not checked.
-    pub(super) fn set_up(project: &Path, hidden: &Path, network: bool) -> io::Result<SandboxProbe> {
+    pub(super) fn prepare(
+        project: &Path,
+        hidden: &Path,
+        network: bool,
+    ) -> Result<SandboxProbe, BackendError> {
+        SandboxProbe::set_up(project, hidden, network)
+            .map_err(|err| failed("the probe cannot be set up", &err))
+    }
+
+    fn set_up(project: &Path, hidden: &Path, network: bool) -> io::Result<SandboxProbe> {
         // Unpredictable for an agent.
         let mark = format!(".ralph-probe-{:016x}", RandomState::new().build_hasher().finish());
-        let canary = hidden.join("canary");
+        let canary = hidden.join(format!("{mark}-canary"));
         std::fs::write(&canary, "sing")?;
         let outside = [Path::new("/usr"), Path::new("/etc"), project.parent().unwrap_or(project)]
             .map(|dir| dir.join(&mark))
             .to_vec();
         let listener = TcpListener::bind("127.0.0.1:0")?;
-        Ok(SandboxProbe { inside_file: project.join(mark), canary, outside, listener, network })
+        let inside_file = project.join(mark);
+        Ok(SandboxProbe { inside_file, canary, outside, listener, network, proxy: None })
+    }
+
+    /// The proxy at this port must be within reach.
+    pub(super) fn with_proxy(mut self, proxy: Option<u16>) -> SandboxProbe {
+        self.proxy = proxy;
+        self
+    }
+
+    /// Runs the probe by the command that `wrap` makes of its arguments. `explain` judges a failure by
+    /// what it printed.
+    pub(super) fn run(
+        &self,
+        env: &[(OsString, Option<OsString>)],
+        wrap: impl FnOnce(&[OsString]) -> (OsString, Vec<OsString>),
+        explain: impl FnOnce(&str, Exit) -> BackendError,
+    ) -> Result<(), BackendError> {
+        let args = self.args().map_err(|err| failed("the probe cannot be set up", &err))?;
+        let (program, args) = wrap(&args);
+        let directory = self.inside_file.parent().unwrap_or(Path::new("/"));
+        let output =
+            process::run_to_end(&program, &args, directory, &carry_env(env), PROBE_TIMEOUT)
+                .map_err(|err| BackendError::new(format!("it cannot be run: {err}")))?;
+        if !output.exit.success() {
+            return Err(explain(String::from_utf8_lossy(&output.stderr).trim(), output.exit));
+        }
+        self.evaluate(&output.stdout).map_err(BackendError::new)
     }
 
     pub(super) fn args(&self) -> io::Result<Vec<OsString>> {
-        let address = self.listener.local_addr()?.to_string();
+        let mut address = self.listener.local_addr()?.to_string();
+        if let Some(port) = self.proxy {
+            address.push_str(&format!(",127.0.0.1:{port}"));
+        }
         let mut args: Vec<OsString> = vec![COMMAND.into(), address.into()];
         args.extend([self.inside_file.clone().into(), self.canary.clone().into()]);
         args.extend(self.outside.iter().map(|path| path.clone().into()));
@@ -73,6 +119,9 @@ impl SandboxProbe {
                 return Err(failure.to_owned());
             }
         }
+        if self.proxy.is_some() && (words.next(), words.next()) != (Some("proxy"), Some("yes")) {
+            return Err("the proxy cannot be reached".to_owned());
+        }
         // Success of a write means nothing: another file may be visible at that path.
         if self.outside.iter().any(|path| path.exists()) {
             return Err("files outside can be written".to_owned());
@@ -86,7 +135,8 @@ impl SandboxProbe {
 
 impl Drop for SandboxProbe {
     fn drop(&mut self) {
-        for path in self.outside.iter().chain([&self.inside_file, &self.canary]) {
+        let linked = canary_link(self.inside_file.as_os_str());
+        for path in self.outside.iter().chain([&self.inside_file, &self.canary, &linked]) {
             let _ = std::fs::remove_file(path);
         }
     }
@@ -97,7 +147,14 @@ pub fn main(args: &[OsString]) -> u8 {
     let [address, project, canary, outside @ ..] = args else { return 2 };
     let writes = |path: &OsString| std::fs::write(path, "probe").is_ok();
     let orders = || std::fs::OpenOptions::new().write(true).open(KERNEL_CONTROL_FILE).is_ok();
-    let outcomes = [writes(project), std::fs::read(canary).is_ok(), can_connect(address), orders()];
+    let (address, proxy) = match address.to_str().and_then(|address| address.split_once(',')) {
+        Some((address, proxy)) => (OsStr::new(address), Some(proxy)),
+        None => (address.as_os_str(), None),
+    };
+    // A second name is as good as the file.
+    let reads =
+        std::fs::read(canary).is_ok() || std::fs::hard_link(canary, canary_link(project)).is_ok();
+    let outcomes = [writes(project), reads, can_connect(address), orders()];
     outside.iter().for_each(|path| {
         writes(path);
     });
@@ -105,18 +162,30 @@ pub fn main(args: &[OsString]) -> u8 {
     for ((trial, ..), outcome) in CHECKS.iter().zip(outcomes) {
         text.push_str(&format!("{trial} {}\n", if outcome { "yes" } else { "no" }));
     }
+    if let Some(proxy) = proxy {
+        let reached = connects(OsStr::new(proxy));
+        text.push_str(&format!("proxy {}\n", if reached { "yes" } else { "no" }));
+    }
     u8::from(io::stdout().write_all(text.as_bytes()).is_err())
 }
 
 /// Whether a local port or a remote address is reachable without the proxy.
 fn can_connect(address: &OsStr) -> bool {
-    let local = address.to_str().and_then(|address| address.parse::<SocketAddr>().ok());
-    let local = local.is_some_and(|address| {
-        TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok()
-    });
     let remote =
         UdpSocket::bind("0.0.0.0:0").is_ok_and(|socket| socket.connect(UNROUTABLE_ADDRESS).is_ok());
-    local || remote
+    connects(address) || remote
+}
+
+fn connects(address: &OsStr) -> bool {
+    let address = address.to_str().and_then(|address| address.parse::<SocketAddr>().ok());
+    address
+        .is_some_and(|address| TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok())
+}
+
+fn canary_link(inside_file: &OsStr) -> PathBuf {
+    let mut link = inside_file.to_owned();
+    link.push("-link");
+    link.into()
 }
 
 #[cfg(test)]

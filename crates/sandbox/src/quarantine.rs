@@ -80,12 +80,7 @@ mod tests {
         }
         std::thread::scope(|scope| {
             let done = scope.spawn(|| {
-                #[cfg(target_os = "linux")]
-                #[expect(unsafe_code, reason = "there is no safe interface for one thread's user")]
-                // SAFETY: it changes only this thread's file access; the thread ends with the test.
-                unsafe {
-                    libc::setfsuid(STRANGER);
-                }
+                crate::platform::become_file_user(STRANGER);
                 act()
             });
             done.join().unwrap()

@@ -15,7 +15,10 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::SandboxTrace;
+use super::places::RALPH_STATE_PATHS;
+use super::plan::{Mount, PathGuard, SandboxPlan};
+use super::quarantine::restore_guards;
+use super::{SandboxTrace, platform};
 use ralph_store::dir_handle::{describe, enter, move_aside, open_dir, opened_up};
 use ralph_store::safe_fs;
 use ralph_store::save::save_without_sync;
@@ -115,7 +118,7 @@ impl RestorePoint {
 fn create_entry(dir: &OwnedFd, name: &OsStr, entry: &SavedEntry) -> Result<(), Errno> {
     let (mode, content) = match entry {
         SavedEntry::Directory { mode } => {
-            return rustix::fs::mkdirat(dir, name, Mode::from_raw_mode(*mode | 0o700));
+            return rustix::fs::mkdirat(dir, name, platform::mode_from(*mode | 0o700));
         }
         SavedEntry::Link(to) => return rustix::fs::symlinkat(to, dir, name),
         SavedEntry::Text { mode, text } => (mode, text.as_bytes()),
@@ -126,7 +129,7 @@ fn create_entry(dir: &OwnedFd, name: &OsStr, entry: &SavedEntry) -> Result<(), E
     let mut file = File::from(file);
     let written = file.write_all(content);
     written.map_err(|err| Errno::from_io_error(&err).unwrap_or(Errno::IO))?;
-    rustix::fs::fchmod(&file, Mode::from_raw_mode(*mode))
+    rustix::fs::fchmod(&file, platform::mode_from(*mode))
 }
 
 /// Follows no links; creates missing parts.
@@ -151,13 +154,13 @@ fn create_dir(path: &Path) -> Result<OwnedFd, Errno> {
 
 /// A directory with protected content, identified by its inode.
 #[derive(Debug)]
-pub(super) struct SavedDir {
+struct SavedDir {
     path: PathBuf,
     identity: (u64, u64),
 }
 
 impl SavedDir {
-    pub(super) fn of(path: &Path) -> Option<SavedDir> {
+    fn of(path: &Path) -> Option<SavedDir> {
         let meta = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_dir)?;
         Some(SavedDir { path: path.to_owned(), identity: (meta.dev(), meta.ino()) })
     }
@@ -177,6 +180,67 @@ impl SavedDir {
         .ok()?;
         Some(SandboxTrace::Restored(self.path.clone()))
     }
+}
+
+/// Protected paths as they were before an agent ran, for backends that may fail to protect them.
+#[derive(Debug)]
+pub(super) struct SavedPaths {
+    points: Vec<RestorePoint>,
+    dirs: Vec<SavedDir>,
+}
+
+impl SavedPaths {
+    /// Saves them also to `file`. The second value lists what is too large.
+    pub(super) fn capture(
+        plan: &SandboxPlan,
+        file: &Path,
+    ) -> io::Result<(SavedPaths, Vec<PathBuf>)> {
+        let (points, too_large) = save_protected(plan, &plan.project);
+        save_restore_points(&points, file)?;
+        let dirs = plan.guards.iter().filter_map(|guard| SavedDir::of(&guard.path)).collect();
+        Ok((SavedPaths { points, dirs }, too_large))
+    }
+
+    pub(super) fn restore(&self, guards: &[PathGuard]) -> Vec<SandboxTrace> {
+        let mut traces = restore_guards(guards);
+        traces.extend(self.dirs.iter().filter_map(SavedDir::restore));
+        // Again, for what has just come back.
+        for trace in restore_guards(guards) {
+            if !traces.contains(&trace) {
+                traces.push(trace);
+            }
+        }
+        traces.extend(self.points.iter().filter_map(RestorePoint::restore));
+        traces
+    }
+}
+
+/// The second list is too large to save.
+fn save_protected(plan: &SandboxPlan, project: &Path) -> (Vec<RestorePoint>, Vec<PathBuf>) {
+    // ralph's own files change during a run.
+    let is_protected = |path: &&Path| !RALPH_STATE_PATHS.iter().any(|state| path.ends_with(state));
+    let (mut saved, mut too_large) = (Vec::new(), Vec::new());
+    for path in plan.protected(project).filter(is_protected) {
+        // A worktree's own directory is among those of the others.
+        let is_open = |path: &Path| {
+            let inside =
+                |mount: &Mount| matches!(mount, Mount::Writable { at, .. } if at.starts_with(path));
+            plan.mounts.iter().any(inside)
+        };
+        let parts = if is_open(path) {
+            let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+            entries.map(|entry| entry.path()).filter(|part| !is_open(part)).collect()
+        } else {
+            vec![path.to_owned()]
+        };
+        for part in parts {
+            match RestorePoint::capture(&part) {
+                Some(part) => saved.push(part),
+                None => too_large.push(part),
+            }
+        }
+    }
+    (saved, too_large)
 }
 
 pub(super) fn save_restore_points(points: &[RestorePoint], path: &Path) -> io::Result<()> {

@@ -4,7 +4,6 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,7 +13,8 @@ use serde::{Deserialize, Serialize};
 use super::permissions::SavedModes;
 use super::plan::{PathGuard, SandboxPlan};
 use super::quarantine::restore_guards;
-use super::{Backend, SandboxTrace};
+use super::restore::restore_from_file;
+use super::{Backend, SandboxTrace, platform};
 use ralph_events::error::Error;
 use ralph_store::home::require_ralph_home;
 use ralph_store::relocation::{DirIdentity, Relocation};
@@ -119,7 +119,6 @@ impl Scratch {
         &self.path
     }
 
-    #[cfg(target_os = "linux")]
     pub(super) fn restore_file(&self) -> PathBuf {
         self.path.join(RESTORE_FILE)
     }
@@ -185,7 +184,7 @@ pub fn clean_stale(base: &Path, project: &Path) -> Vec<StaleSandbox> {
         let is_missing = stale.note.as_ref().is_some_and(ScratchRecord::is_project_missing);
         if is_missing && moved.is_none() && !is_old(&stale.path.join(RECORD_FILE)) {
             // Only the record is needed.
-            if !has_processes(&stale.path) {
+            if !platform::has_processes(&stale.path) {
                 let _ = remove_contents(&stale.path);
             }
             continue;
@@ -204,7 +203,7 @@ pub fn clean_stale(base: &Path, project: &Path) -> Vec<StaleSandbox> {
         };
         let _ = if traces.iter().any(SandboxTrace::is_not_restored) {
             remove_contents(&stale.path)
-        } else if has_processes(&stale.path) {
+        } else if platform::has_processes(&stale.path) {
             // What still runs may change more files.
             Ok(())
         } else {
@@ -222,16 +221,6 @@ fn is_old(note: &Path) -> bool {
     modified.and_then(|time| time.elapsed().ok()).is_some_and(|age| age > MISSING_PROJECT_AGE)
 }
 
-/// Whether processes outlived their ralph; in namespaces, none can.
-fn has_processes(path: &Path) -> bool {
-    let path = path.as_os_str().as_bytes();
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let environments =
-        processes.filter_map(|process| fs::read(process.path().join("environ")).ok());
-    // Their `HOME` contains the path.
-    environments.into_iter().any(|env| env.windows(path.len()).any(|part| part == path))
-}
-
 /// `present` maps a saved path to its current one.
 fn restore_project(
     note: &ScratchRecord,
@@ -239,14 +228,8 @@ fn restore_project(
     present: impl Fn(&Path) -> PathBuf,
 ) -> Vec<SandboxTrace> {
     note.modes.clone().restore_around(|| {
-        let traces = restore_guards(&note.guards);
-        #[cfg(target_os = "linux")]
-        let traces = traces
-            .into_iter()
-            .chain(super::restore::restore_from_file(restore_file, present))
-            .collect();
-        #[cfg(not(target_os = "linux"))]
-        let _ = (restore_file, present);
+        let mut traces = restore_guards(&note.guards);
+        traces.extend(restore_from_file(restore_file, present));
         traces
     })
 }
@@ -288,6 +271,7 @@ fn make_writable(path: &Path) {
 mod tests {
     use super::*;
     use crate::plan::ExpectedEntry;
+    use crate::restore::{RestorePoint, save_restore_points};
 
     #[test]
     fn sweep_cleans_up_after_killed_run_and_spares_others() {
@@ -336,12 +320,8 @@ mod tests {
             identity: DirIdentity::read_at(project),
         };
         scratch.write_record(&note).unwrap();
-        #[cfg(target_os = "linux")]
-        {
-            let kept = super::super::restore::RestorePoint::capture(&project.join("settings.json"))
-                .unwrap();
-            super::super::restore::save_restore_points(&[kept], &scratch.restore_file()).unwrap();
-        }
+        let kept = RestorePoint::capture(&project.join("settings.json")).unwrap();
+        save_restore_points(&[kept], &scratch.restore_file()).unwrap();
         scratch.record.unlock().unwrap();
         std::mem::ManuallyDrop::new(scratch).path.clone()
     }

@@ -35,6 +35,7 @@ pub fn requested_backend(
         SandboxBackend::None => RequestedBackend::None(origin),
         SandboxBackend::Auto => RequestedBackend::Any { required: settings.required },
         SandboxBackend::Bwrap => RequestedBackend::Named(Backend::Bwrap, origin),
+        SandboxBackend::Seatbelt => RequestedBackend::Named(Backend::Seatbelt, origin),
         SandboxBackend::Docker => RequestedBackend::Named(Backend::Docker, origin),
         SandboxBackend::Landlock => RequestedBackend::Named(Backend::Landlock, origin),
     }
@@ -65,7 +66,7 @@ pub fn select_backend(
             return Ok(Selection::None);
         }
         RequestedBackend::Named(backend, _) => (vec![*backend], true),
-        RequestedBackend::Any { required } => (Backend::ALL.to_vec(), *required),
+        RequestedBackend::Any { required } => (Backend::on_this_system().to_vec(), *required),
     };
     // Every backend needs it.
     scratch::sandboxes()?;
@@ -109,7 +110,7 @@ mod tests {
     fn backend_choice_follows_settings_and_flags() {
         let all = |required| RequestedBackend::Any { required };
         let only = |backend| RequestedBackend::Named(backend, SelectionOrigin::User);
-        use SandboxBackend::{Auto, Bwrap, Docker, Landlock, None as No};
+        use SandboxBackend::{Auto, Bwrap, Docker, Landlock, None as No, Seatbelt};
         for (backend, required, usual, expected) in [
             (None, false, No, RequestedBackend::None(SelectionOrigin::Default)),
             (None, false, Auto, all(false)),
@@ -120,6 +121,7 @@ mod tests {
             (Some(Auto), true, No, all(true)),
             (Some(Bwrap), false, No, only(Backend::Bwrap)),
             (Some(Docker), true, No, only(Backend::Docker)),
+            (Some(Seatbelt), false, No, only(Backend::Seatbelt)),
             (Some(Landlock), false, Auto, only(Backend::Landlock)),
         ] {
             let settings = settings::Sandbox { backend, required, ..Default::default() };

@@ -60,6 +60,8 @@ pub enum SandboxBackend {
     Auto,
     /// Bubblewrap: namespaces of its own, Linux only.
     Bwrap,
+    /// Seatbelt, macOS only. Written without a Mac at hand; used only if trying it out succeeds.
+    Seatbelt,
     /// A microVM by Docker.
     Docker,
     /// Landlock and seccomp, where bubblewrap may not run; Linux only.

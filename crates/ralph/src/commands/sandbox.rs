@@ -146,15 +146,16 @@ pub(super) fn usable_backend(project: &Project, agent: &str) -> Option<Backend> 
     let setup = SandboxSetup::default();
     let request =
         SandboxRequest { adapter: agents::for_command(agent).name(), ..setup.request(project) };
-    Backend::ALL
-        .into_iter()
-        .find(|backend| !matches!(try_backend(*backend, &request), TrialResult::Unavailable(_)))
+    let is_usable = |backend: &&Backend| {
+        !matches!(try_backend(**backend, &request), TrialResult::Unavailable(_))
+    };
+    Backend::on_this_system().iter().find(is_usable).copied()
 }
 
 pub(super) fn diagnosis(project: &Project) -> (bool, String) {
     let setup = SandboxSetup::load(project).unwrap_or_default();
     let mut failed = Vec::new();
-    for backend in Backend::ALL {
+    for backend in Backend::on_this_system().iter().copied() {
         let name = backend.name();
         let usable = match try_backend(backend, &setup.request(project)) {
             TrialResult::Holds(_, ms) => format!("{name} was tried and holds ({ms} ms)"),
@@ -164,9 +165,12 @@ pub(super) fn diagnosis(project: &Project) -> (bool, String) {
                 continue;
             }
         };
-        let message = match failed.iter().find(|(better, _)| *better == Backend::Bwrap) {
+        let best = Backend::on_this_system().first();
+        let message = match failed.iter().find(|(better, _)| Some(better) == best) {
             None => format!("{usable}; `ralph run --sandbox` locks agents in"),
-            Some((_, unusable)) => format!("{usable}; bwrap would be better: {unusable}"),
+            Some((better, unusable)) => {
+                format!("{usable}; {} would be better: {unusable}", better.name())
+            }
         };
         return (true, message);
     }
@@ -179,7 +183,7 @@ fn check(project: &Project) -> Result<u8, Error> {
     let setup = SandboxSetup::load(project)?;
     let mut usable = 0;
     let mut out = String::new();
-    for backend in Backend::ALL {
+    for backend in Backend::on_this_system().iter().copied() {
         let name = backend.name();
         match try_backend(backend, &setup.request(project)) {
             TrialResult::NotTried => {
@@ -406,8 +410,8 @@ fn print_warning(message: &str) {
 
 /// Runs a program on a pty of its own: nothing inside can type into the user's terminal.
 fn run_on_terminal(inside: &mut dyn Sandbox, launch: &Launch<'_>) -> io::Result<Option<Exit>> {
-    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-    let ours = rustix::pty::openpt(flags)?;
+    let ours = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
+    rustix::io::fcntl_setfd(&ours, rustix::io::FdFlags::CLOEXEC)?;
     rustix::pty::grantpt(&ours)?;
     rustix::pty::unlockpt(&ours)?;
     let name = rustix::pty::ptsname(&ours, Vec::new())?;

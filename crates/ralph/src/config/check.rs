@@ -348,8 +348,8 @@ mod tests {
             ),
             (
                 json!({"sandbox": {"backend": "vm"}}),
-                &["sandbox.backend: expected \"none\", \"auto\", \"bwrap\", \"docker\", \
-                   \"landlock\" or null, found the string \"vm\""],
+                &["sandbox.backend: expected \"none\", \"auto\", \"bwrap\", \"seatbelt\", \
+                   \"docker\", \"landlock\" or null, found the string \"vm\""],
             ),
         ] {
             assert_eq!(find_problems(&document), expected, "{document}");

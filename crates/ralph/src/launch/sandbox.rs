@@ -52,7 +52,7 @@ pub(super) fn select_sandbox(
         && sandbox.info().backend == Backend::Docker
     {
         return Err(Error::usage("an agent in Docker's sandbox has no screen of its own")
-            .hint("--sandbox=bwrap, --sandbox=landlock, or leave --interactive out"));
+            .hint(screen_hint()));
     }
     if plan.action == LaunchAction::Start {
         memory.save(&requested, &selection)?;
@@ -83,6 +83,13 @@ fn network_name(settings: &Settings) -> &'static str {
         SandboxNetwork::Full => "full",
         SandboxNetwork::None => "none",
     }
+}
+
+/// The sandboxes in which an agent can have a screen.
+fn screen_hint() -> String {
+    let others = Backend::on_this_system().iter().filter(|backend| **backend != Backend::Docker);
+    let flags: String = others.map(|backend| format!("--sandbox={}, ", backend.name())).collect();
+    format!("{flags}or leave --interactive out")
 }
 
 /// A file counts as the user's only if agents can write to no settings file. The settings of a

@@ -5,8 +5,8 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use super::{
-    Disk, ExpectedEntry, INSIDE_DIR, Isolation, Mount, PathGuard, PlanError, PlanInputs,
-    SandboxPlan,
+    Disk, ExpectedEntry, HostSystem, INSIDE_DIR, Isolation, Mount, PathGuard, PlanError,
+    PlanInputs, SandboxPlan,
 };
 use crate::places::{PLACES, RALPH_STATE_PATHS};
 use crate::plan_builder::{PathTarget, PlanBuilder, settings_path};
@@ -50,15 +50,18 @@ fn build_plan_with(
     };
     let scratch = |name: &str| inputs.scratch.join(name);
 
-    for dir in &PLACES.hidden_dirs {
+    let (hidden_dirs, hidden_files) = match inputs.system {
+        HostSystem::Linux => (&PLACES.hidden_dirs, &PLACES.hidden_files),
+        HostSystem::MacOs => (&PLACES.hidden_dirs_macos, &PLACES.hidden_files_macos),
+    };
+    for dir in hidden_dirs {
         builder.hide(Path::new(dir));
     }
     builder.hide(&inputs.ralph_home);
     let ssh = Path::new("/etc/ssh");
     let keys =
         disk.list_names(ssh).into_iter().filter(|name| name.as_encoded_bytes().ends_with(b"_key"));
-    let files =
-        PLACES.hidden_files.iter().map(PathBuf::from).chain(keys.map(|name| ssh.join(name)));
+    let files = hidden_files.iter().map(PathBuf::from).chain(keys.map(|name| ssh.join(name)));
     let is_secret = |file: &Path| disk.stat(file).is_some_and(|found| !found.is_dir);
     // Unreadable files need no mount; each costs time at every start.
     for file in files.filter(|file| is_secret(file) && disk.is_accessible(file)) {
@@ -199,10 +202,11 @@ fn refuse_overlaps(inputs: &PlanInputs, home: Option<&Path>) -> Result<(), Strin
             home.display()
         ));
     }
-    if ["/", "/usr", "/etc", "/var", "/tmp", "/proc", "/sys", "/dev", "/run"]
-        .iter()
-        .any(|system| Path::new(system) == project)
-    {
+    let system_dirs = match inputs.system {
+        HostSystem::Linux => &PLACES.system_dirs,
+        HostSystem::MacOs => &PLACES.system_dirs_macos,
+    };
+    if system_dirs.iter().any(|system| Path::new(system) == project) {
         return Err(format!(
             "{} belongs to the system: a sandbox around it would hold nothing back",
             project.display()
@@ -235,8 +239,9 @@ fn protect_project(project: &Path, builder: &mut PlanBuilder<'_>, guards: &mut V
         }
         let mut names: BTreeSet<OsString> = names.iter().map(OsString::from).collect();
         names.extend(builder.disk.list_names(&dir).into_iter().filter(|name| {
-            let name = name.as_encoded_bytes();
-            name.starts_with(b"settings") && name.ends_with(b".json")
+            let name = builder.names().key(name);
+            name.as_encoded_bytes().starts_with(b"settings")
+                && name.as_encoded_bytes().ends_with(b".json")
         }));
         builder.protect(&dir, names.iter().map(OsString::as_os_str), guards);
     }

@@ -9,13 +9,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, RecvFlags, SocketType};
 
 use self::flow::{Flow, drain_client, write};
 use super::http::{self, ProxyRequest, RequestHead, UpstreamReply};
 use super::resolve::{PendingLookup, Resolution, Resolver};
 use super::{ListenerSetId, ProxyRules, Refusal};
 use crate::hosts::{self, HostDecision};
+use crate::platform;
 
 /// For the whole request: single bytes do not extend it.
 const REQUEST_TIMEOUT_MS: u64 = 15_000;
@@ -409,8 +410,7 @@ fn connect_next(
 
 fn connecting(address: SocketAddr) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    let socket = platform::new_socket(family, SocketType::STREAM)?;
     let _ = rustix::net::sockopt::set_tcp_nodelay(&socket, true);
     match rustix::net::connect(&socket, &address) {
         Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),

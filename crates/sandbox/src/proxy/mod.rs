@@ -24,6 +24,9 @@ pub use upstream::UpstreamProxies;
 
 use super::hosts::HostAllowList;
 
+/// The most local ports that a sandbox can have.
+pub(super) const MAX_LOCAL_PORTS: usize = MAX_LISTENERS - 1;
+
 /// Inside the sandbox.
 pub const PORT: u16 = 3128;
 

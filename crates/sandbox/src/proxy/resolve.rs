@@ -1,13 +1,15 @@
 //! Nonblocking name resolution.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType};
 
 use super::dns::{self, Lookup};
+use crate::platform;
 
 const LOOKUP_TIMEOUT_MS: u64 = 2_000;
 /// The wait for the second address family after the first.
@@ -133,19 +135,17 @@ impl PendingLookup {
 
 fn send(server: SocketAddr, questions: &[Vec<u8>]) -> io::Result<OwnedFd> {
     let family = if server.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
+    let socket = platform::new_socket(family, SocketType::DGRAM)?;
     rustix::net::connect(&socket, &server)?;
     for question in questions {
-        rustix::net::send(&socket, question, SendFlags::NOSIGNAL)?;
+        rustix::net::send(&socket, question, SendFlags::empty())?;
     }
     Ok(socket)
 }
 
 fn random_ids() -> [u16; 2] {
-    let mut bytes = [0; 4];
-    // Without entropy, the random port still has to be guessed.
-    let _ = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty());
-    let ids = [u16::from_ne_bytes([bytes[0], bytes[1]]), u16::from_ne_bytes([bytes[2], bytes[3]])];
+    // Its keys are random.
+    let [a, b, c, d, ..] = RandomState::new().build_hasher().finish().to_ne_bytes();
+    let ids = [u16::from_ne_bytes([a, b]), u16::from_ne_bytes([c, d])];
     if ids[0] == ids[1] { [ids[0], ids[1].wrapping_add(1)] } else { ids }
 }

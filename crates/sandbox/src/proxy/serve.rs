@@ -8,10 +8,11 @@ use std::sync::mpsc::{Receiver, SyncSender};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage};
 
 use super::connection::{Connection, NextStep};
 use super::{ListenerSetId, ProxyCommand, ProxyRules, Refusal};
+use crate::platform;
 
 /// A new connection then replaces the one idle for longest: a client that leaks connections harms
 /// only itself.
@@ -192,9 +193,8 @@ impl ProxyServer {
                     }
                 },
                 ListenerSource::Listening { id, listener, port } => {
-                    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
                     for _ in 0..MAX_CONNECTIONS {
-                        match rustix::net::accept_with(listener, flags) {
+                        match platform::accept(listener) {
                             Ok(client) => clients.push((*id, client, *port)),
                             Err(Errno::INTR | Errno::CONNABORTED) => {}
                             Err(_) => break,
@@ -249,7 +249,7 @@ fn receive(from: &OwnedFd, scratch: &mut [u8]) -> Result<Vec<OwnedFd>, Errno> {
         from,
         &mut [io::IoSliceMut::new(scratch)],
         &mut control,
-        RecvFlags::CMSG_CLOEXEC,
+        platform::RECEIVE_FLAGS,
     )?;
     let mut descriptors = Vec::new();
     for message in control.drain() {

@@ -2,10 +2,14 @@ use std::collections::BTreeMap;
 use std::path::Component;
 
 use super::*;
+use ralph_process::file_names::NameRule;
 
 /// A fake machine: directories end with a slash, links have targets, files have text.
 #[derive(Default)]
-pub(super) struct Paper(BTreeMap<PathBuf, Thing>);
+pub(crate) struct Paper {
+    things: BTreeMap<PathBuf, Thing>,
+    names: NameRule,
+}
 
 enum Thing {
     Dir,
@@ -14,7 +18,7 @@ enum Thing {
 }
 
 impl Paper {
-    pub(super) fn new(lines: &[&str]) -> Paper {
+    pub(crate) fn new(lines: &[&str]) -> Paper {
         let mut paper = Paper::default();
         for line in lines {
             let (path, thing) = match (line.split_once(" -> "), line.split_once(" = ")) {
@@ -25,11 +29,19 @@ impl Paper {
             };
             let path = PathBuf::from(path);
             for above in path.ancestors().skip(1) {
-                paper.0.entry(above.to_owned()).or_insert(Thing::Dir);
+                paper.things.entry(above.to_owned()).or_insert(Thing::Dir);
             }
-            paper.0.insert(path.components().collect(), thing);
+            paper.things.insert(path.components().collect(), thing);
         }
         paper
+    }
+
+    pub(crate) fn with_names(self, names: NameRule) -> Paper {
+        Paper { names, ..self }
+    }
+
+    fn get(&self, path: &Path) -> Option<(&PathBuf, &Thing)> {
+        self.things.iter().find(|(stored, _)| self.names.is_same_path(stored, path))
     }
 
     fn resolve(&self, path: &Path) -> Option<PathBuf> {
@@ -42,9 +54,9 @@ impl Paper {
                 }
                 _ => {}
             }
-            match self.0.get(&real)? {
-                Thing::Link(to) => real = self.resolve(&real.parent()?.join(to))?,
-                Thing::Dir | Thing::File(_) => {}
+            real = match self.get(&real)? {
+                (stored, Thing::Link(to)) => self.resolve(&stored.parent()?.join(to))?,
+                (stored, Thing::Dir | Thing::File(_)) => stored.clone(),
             }
         }
         Some(real)
@@ -54,26 +66,27 @@ impl Paper {
 impl Disk for Paper {
     fn stat(&self, path: &Path) -> Option<PathInfo> {
         let real = self.resolve(path)?;
-        let is_dir = matches!(self.0.get(&real)?, Thing::Dir);
+        let is_dir = matches!(self.get(&real)?.1, Thing::Dir);
         Some(PathInfo { real, is_dir })
     }
 
     fn read_link(&self, path: &Path) -> Option<PathBuf> {
-        match self.0.get(path)? {
+        match self.get(path)?.1 {
             Thing::Link(to) => Some(to.clone()),
             Thing::Dir | Thing::File(_) => None,
         }
     }
 
     fn read(&self, path: &Path) -> Option<String> {
-        match self.0.get(&self.resolve(path)?)? {
+        match self.get(&self.resolve(path)?)?.1 {
             Thing::File(text) => Some(text.clone()),
             Thing::Dir | Thing::Link(_) => None,
         }
     }
 
     fn list_names(&self, directory: &Path) -> Vec<OsString> {
-        let children = self.0.keys().filter(|path| path.parent() == Some(directory));
+        let directory = self.resolve(directory);
+        let children = self.things.keys().filter(|path| path.parent() == directory.as_deref());
         children.filter_map(|path| path.file_name()).map(OsString::from).collect()
     }
 
@@ -84,7 +97,8 @@ impl Disk for Paper {
 
     /// Files named `.sock` are sockets.
     fn sockets(&self) -> Vec<PathBuf> {
-        let sockets = self.0.keys().filter(|path| path.extension() == Some(OsStr::new("sock")));
+        let sockets =
+            self.things.keys().filter(|path| path.extension() == Some(OsStr::new("sock")));
         sockets.cloned().collect()
     }
 }

@@ -95,10 +95,11 @@ pub(super) fn drain_client(from: &OwnedFd, scratch: &mut [u8]) -> bool {
     false
 }
 
+/// Needs SIGPIPE to be ignored, as it is in Rust programs.
 pub(super) fn write(to: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
     let mut sent = 0;
     while sent < bytes.len() {
-        match rustix::net::send(to, &bytes[sent..], SendFlags::NOSIGNAL) {
+        match rustix::net::send(to, &bytes[sent..], SendFlags::empty()) {
             Ok(more) => sent += more,
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => break,

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::plan::{Disk, Mount, SandboxPlan};
+use crate::plan::{Disk, Mount, SandboxPlan};
 
 /// Each path includes everything below it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -77,5 +77,30 @@ fn add_visible(path: &Path, hidden: &[&Path], disk: &dyn Disk, out: &mut Vec<Pat
         if disk.read_link(&below).is_none() {
             add_visible(&below, hidden, disk, out);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::build_plan;
+    use crate::plan::tests::{MACHINE, Paper, linked_tools};
+
+    #[test]
+    fn grants_exclude_secrets_behind_links() {
+        let (wanted, more) = linked_tools();
+        let disk = Paper::new(&[MACHINE, &more].concat());
+        let grants = landlock_grants(&build_plan(&wanted, &disk).unwrap(), &disk);
+        for secret in [
+            "/home/u/dotfiles/cargo/credentials.toml",
+            "/home/u/dotfiles/git/credentials",
+            "/home/u/dotfiles/git/deno-key",
+            "/mnt/opam/plugins/opam-publish/token",
+            "/opt/uv/credentials/tokens.toml",
+        ] {
+            let above = grants.read.iter().find(|path| Path::new(secret).starts_with(path));
+            assert_eq!(above, None, "{secret}");
+        }
+        assert!(grants.read.contains(&"/home/u/dotfiles/cargo/bin".into()), "{grants:?}");
     }
 }

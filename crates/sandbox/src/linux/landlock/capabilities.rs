@@ -38,7 +38,7 @@ pub(super) fn drop_capabilities() -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::seccomp::{self, SyscallRule};
+    use crate::platform::seccomp::{self, SyscallRule};
 
     /// Capabilities and filters are per thread.
     fn drop_in_thread(refused: &[SyscallRule]) -> (io::Result<()>, String) {
@@ -70,9 +70,9 @@ mod tests {
 
     #[test]
     fn drop_capabilities_failure_is_error() {
-        for call in [libc::SYS_capset, libc::SYS_prctl] {
+        for call in [seccomp::SYS_capset, seccomp::SYS_prctl] {
             let (result, _) = drop_in_thread(&[SyscallRule::refuse(call, libc::EIO)]);
-            assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EIO), "{call}");
+            assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EIO), "{call:?}");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::init_process;
 use super::mounts;
-use super::plan::{INSIDE_DIR, Mount, NetworkMode, SandboxPlan};
+use crate::plan::{INSIDE_DIR, Mount, NetworkMode, SandboxPlan};
 
 #[derive(Debug, Clone, Copy)]
 pub struct InnerCommand<'a> {

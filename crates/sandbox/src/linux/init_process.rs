@@ -1,13 +1,11 @@
 //! ralph as the first process inside a sandbox, which then becomes the program.
 
 use std::ffi::{OsStr, OsString};
-use std::io::{self, IoSlice, Write};
+use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::CommandExt;
-use std::process::Command;
 
 use ::landlock::{
     AccessFs, PathBeneath, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError,
@@ -16,17 +14,12 @@ use ::landlock::{
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use serde::{Deserialize, Serialize};
 
-use super::landlock;
-use super::proxy;
-use super::seccomp;
-use ralph_process::trust;
+use super::{landlock, seccomp};
+use crate::inner_exec::{self, acquire_terminal, exec_inside, print_failure};
+use crate::proxy;
 
 /// The internal subcommand.
 pub const COMMAND: &str = "__inside";
-
-pub(super) const MAX_PORTS: usize = proxy::MAX_LISTENERS - 1;
-
-pub const SETUP_FAILED: u8 = 125;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct InitArgs {
@@ -116,77 +109,10 @@ fn restrict_writes(paths: &[OsString]) -> Result<(), RulesetError> {
     Ok(())
 }
 
-const CARRIED_PREFIX: &str = "__RALPH_ENV_";
-
-/// Renames variables that would make the sandbox's own programs, which start unconfined, load an
-/// agent's code. [`exec_inside`] restores them.
-pub(super) fn carry_env(changes: &[(OsString, Option<OsString>)]) -> trust::EnvChanges {
-    let mut env = changes.to_vec();
-    for (name, value) in trust::untrusted_env(changes) {
-        let mut renamed = OsString::from(CARRIED_PREFIX);
-        renamed.push(&name);
-        env.extend([(name, None), (renamed, Some(value))]);
-    }
-    env
-}
-
-/// Undoes [`carry_env`].
-fn restore_carried_env(env: impl Iterator<Item = (OsString, OsString)>) -> trust::EnvChanges {
-    let restored = env.filter_map(|(renamed, value)| {
-        let name = renamed.as_bytes().strip_prefix(CARRIED_PREFIX.as_bytes())?;
-        Some([(OsStr::from_bytes(name).to_owned(), Some(value)), (renamed, None)])
-    });
-    restored.flatten().collect()
-}
-
-/// Executes the program with its intended environment. Returns an exit code on failure.
-pub(super) fn exec_inside(program: &OsStr, args: &[OsString]) -> u8 {
-    exec_with(program, args, &restore_carried_env(std::env::vars_os()))
-}
-
-pub(super) fn exec(program: &OsStr, args: &[OsString]) -> u8 {
-    exec_with(program, args, &[])
-}
-
-fn exec_with(program: &OsStr, args: &[OsString], env: &[(OsString, Option<OsString>)]) -> u8 {
-    let err = exec_program(program, args, env);
-    let _ = print_failure(&format!("{} cannot be started inside: {err}", program.display()));
-    if err.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
-}
-
-fn exec_program(
-    program: &OsStr,
-    args: &[OsString],
-    env: &[(OsString, Option<OsString>)],
-) -> io::Error {
-    let exec = |mut command: Command| {
-        for (name, value) in env {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
-        command.args(args).exec()
-    };
-    let err = exec(Command::new(program));
-    if err.raw_os_error() == Some(libc::ENOEXEC) {
-        // A script without `#!`; `execvp` does the same.
-        let mut shell = Command::new("/bin/sh");
-        shell.arg(program);
-        return exec(shell);
-    }
-    err
-}
-
-pub(super) fn print_failure(message: &str) -> u8 {
-    let _ = io::stderr().write_all(format!("ralph: the sandbox: {message}\n").as_bytes());
-    SETUP_FAILED
-}
-
 fn send_listeners(socket: i32, ports: &[u16]) -> io::Result<()> {
     let listen = |port| TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     let mut listeners = vec![listen(proxy::PORT)?];
-    for port in ports.iter().take(MAX_PORTS) {
+    for port in ports.iter().take(proxy::MAX_LOCAL_PORTS) {
         listeners.push(listen(*port)?);
     }
     let descriptors: Vec<BorrowedFd<'_>> = listeners.iter().map(AsFd::as_fd).collect();
@@ -205,21 +131,6 @@ fn send_listeners(socket: i32, ports: &[u16]) -> io::Result<()> {
     Ok(())
 }
 
-/// Starts a session with an inherited terminal. Only a session leader can take one, and
-/// bubblewrap's session belongs to its own first process.
-fn acquire_terminal(terminal: i32) -> io::Result<()> {
-    #[expect(unsafe_code, reason = "as for the socket: a descriptor that was passed by its number")]
-    // SAFETY: the terminal was inherited for this.
-    let terminal = unsafe { BorrowedFd::borrow_raw(terminal) };
-    // Fails for a session leader.
-    let _ = rustix::process::setsid();
-    rustix::process::ioctl_tiocsctty(terminal)?;
-    rustix::stdio::dup2_stdin(terminal)?;
-    rustix::stdio::dup2_stdout(terminal)?;
-    rustix::stdio::dup2_stderr(terminal)?;
-    Ok(())
-}
-
 /// Closes inherited descriptors, which may lead out of the sandbox.
 pub(super) fn close_all() {
     #[expect(unsafe_code, reason = "there is no safe interface for closing a range")]
@@ -229,14 +140,7 @@ pub(super) fn close_all() {
         return;
     }
     // Before Linux 5.9.
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    for fd in 3..limit.current.unwrap_or(4096).min(65_536) {
-        #[expect(unsafe_code, reason = "as above, one by one")]
-        // SAFETY: as above.
-        unsafe {
-            libc::close(fd as i32);
-        }
-    }
+    inner_exec::close_one_by_one();
 }
 
 /// Resets TERM, which the outer processes ignore to outlive the agent.
@@ -251,25 +155,6 @@ fn reset_signals() {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn carried_variables_arrive_under_original_names() {
-        let changes = [
-            ("LD_PRELOAD".into(), Some("lib/x.so".into())),
-            ("LD_AUDIT".into(), Some("/usr/lib/x.so".into())),
-        ];
-        let carried = carry_env(&changes);
-        let set = |env: &[(OsString, Option<OsString>)], name: &str| {
-            let last = env.iter().rev().find(|(other, _)| other == name);
-            last.and_then(|(_, value)| value.clone())
-        };
-        assert_eq!(set(&carried, "LD_PRELOAD"), None);
-        assert_eq!(set(&carried, "LD_AUDIT"), Some("/usr/lib/x.so".into()));
-        let env = carried.into_iter().filter_map(|(name, value)| Some((name, value?)));
-        let arrived = restore_carried_env(env);
-        assert_eq!(set(&arrived, "LD_PRELOAD"), Some("lib/x.so".into()));
-        assert!(arrived.contains(&("__RALPH_ENV_LD_PRELOAD".into(), None)), "{arrived:?}");
-    }
 
     #[test]
     fn init_orders_round_trip_through_argument() {

@@ -4,9 +4,8 @@
 
 mod capabilities;
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
 use ::landlock::{
@@ -17,22 +16,23 @@ use rustix::fs::{FileType, OFlags};
 use serde::{Deserialize, Serialize};
 
 use self::capabilities::drop_capabilities;
-use super::bwrap::{self, PreparedSandbox, StandInProject, failed};
-use super::disk::RealDisk;
 use super::grants::{DEVICES, Grants, landlock_grants};
-use super::permissions::SavedModes;
-use super::places::RALPH_STATE_PATHS;
-use super::plan::{Isolation, Mount, NetworkMode, SandboxPlan};
-use super::probe::{self, SandboxProbe};
-use super::proxy::{self, Proxy};
-use super::quarantine::restore_guards;
-use super::restore::{self, RestorePoint, SavedDir};
-use super::scratch::Scratch;
-use super::{
-    Backend, BackendError, Sandbox, SandboxInfo, SandboxRequest, SandboxTrace, WrappedCommand,
-    init_process, mounts, seccomp,
+use super::{init_process, mounts, seccomp};
+use crate::disk::RealDisk;
+use crate::home::link_home_entries;
+use crate::inner_exec::{self, carry_env};
+use crate::permissions::SavedModes;
+use crate::plan::{Isolation, NetworkMode, SandboxPlan};
+use crate::preparation::{
+    PreparedSandbox, StandInProject, env_in_place, failed, prepare_sandbox, start_local_proxy,
 };
-use ralph_process as process;
+use crate::probe::SandboxProbe;
+use crate::proxy::Proxy;
+use crate::restore::SavedPaths;
+use crate::scratch::Scratch;
+use crate::{
+    Backend, BackendError, Sandbox, SandboxInfo, SandboxRequest, SandboxTrace, WrappedCommand,
+};
 use ralph_process::Launch;
 
 /// The internal subcommand.
@@ -79,11 +79,11 @@ pub(super) fn landlock_abi() -> i32 {
 /// Confines this process and executes the program. Returns only on failure.
 pub fn exec_main(args: &[OsString]) -> u8 {
     let [rules_file, program, args @ ..] = args else {
-        return init_process::print_failure("it is called by ralph itself, to set up a sandbox");
+        return inner_exec::print_failure("it is called by ralph itself, to set up a sandbox");
     };
     match confine(Path::new(rules_file)) {
-        Ok(()) => init_process::exec_inside(program, args),
-        Err(message) => init_process::print_failure(&message),
+        Ok(()) => inner_exec::exec_inside(program, args),
+        Err(message) => inner_exec::print_failure(&message),
     }
 }
 
@@ -166,8 +166,7 @@ pub(super) struct LandlockSandbox {
     plan: SandboxPlan,
     modes: SavedModes,
     env: Vec<(OsString, Option<OsString>)>,
-    restore_points: Vec<RestorePoint>,
-    saved_dirs: Vec<SavedDir>,
+    saved: SavedPaths,
     proxy: Option<Proxy>,
     version: i32,
     /// No longer shown; not yet reported.
@@ -184,45 +183,29 @@ impl LandlockSandbox {
                 .hint("it needs Linux 5.13, with `landlock` among its security modules"));
         }
         let PreparedSandbox { scratch, mut plan, modes, rules, ralph } =
-            bwrap::prepare_sandbox(request, Backend::Landlock)?;
+            prepare_sandbox(request, Backend::Landlock)?;
         let mut proxy = None;
-        let mut ports = None;
-        let mut env = plan.env.clone();
-        match &plan.network {
+        let mut proxy_port = None;
+        let ports = match &plan.network {
             NetworkMode::Proxy { ports: local } => {
-                let listener =
-                    TcpListener::bind("127.0.0.1:0").map_err(|err| failed("the proxy", &err))?;
-                let port = listener.local_addr().map_err(|err| failed("the proxy", &err))?.port();
-                let mut serving = Proxy::start(rules).map_err(|err| failed("the proxy", &err))?;
-                serving.serve(listener.into());
-                proxy = Some(serving);
-                ports = Some(local.iter().copied().chain([port]).collect());
-                // Without a network namespace the port varies.
-                let usual = OsString::from(format!("http://127.0.0.1:{}", proxy::PORT));
-                for value in env.iter_mut().filter_map(|(_, value)| value.as_mut()) {
-                    if *value == usual {
-                        *value = format!("http://127.0.0.1:{port}").into();
-                    }
-                }
+                let (serving, port) = start_local_proxy(rules)?;
+                (proxy, proxy_port) = (Some(serving), Some(port));
+                Some(local.iter().copied().chain([port]).collect())
             }
-            NetworkMode::None => ports = Some(Vec::new()),
-            NetworkMode::Full => {}
-        }
-        let home = scratch.path().join("home");
-        link_home_entries(&plan, &home);
-        env.push(("HOME".into(), Some(home.into())));
-        env.push(("TMPDIR".into(), Some(scratch.path().join("tmp").into())));
+            NetworkMode::None => Some(Vec::new()),
+            NetworkMode::Full => None,
+        };
+        link_home_entries(&plan, &scratch.path().join("home"));
+        let env = env_in_place(&plan, scratch.path(), proxy_port);
         let rules_file = scratch.path().join("orders.json");
         LandlockRules::new(&plan, ports)
             .save(&rules_file)
             .map_err(|err| failed("the sandbox's files cannot be written", &err))?;
-        let (restore_points, too_much) = save_protected(&plan, request.project);
-        plan.notes.extend(too_much.iter().map(|path| {
+        let (saved, too_large) = SavedPaths::capture(&plan, &scratch.restore_file())
+            .map_err(|err| failed("the sandbox's files cannot be written", &err))?;
+        plan.notes.extend(too_large.iter().map(|path| {
             format!("landlock: {} is too much to be put back if it is changed", path.display())
         }));
-        let places = plan.guards.iter().filter_map(|guard| SavedDir::of(&guard.path)).collect();
-        restore::save_restore_points(&restore_points, &scratch.restore_file())
-            .map_err(|err| failed("the sandbox's files cannot be written", &err))?;
         let info = SandboxInfo {
             backend: Backend::Landlock,
             limits: limits(&plan.network, version),
@@ -237,8 +220,7 @@ impl LandlockSandbox {
             plan,
             modes,
             env,
-            restore_points,
-            saved_dirs: places,
+            saved,
             proxy,
             version,
             replaced: Vec::new(),
@@ -278,68 +260,12 @@ fn run_probe(
     hidden: &Path,
     open: bool,
 ) -> Result<(), BackendError> {
-    let probe = SandboxProbe::set_up(project, hidden, open)
-        .map_err(|err| failed("the probe cannot be set up", &err))?;
-    let mut args: Vec<OsString> = vec![COMMAND.into(), rules_file.into(), ralph.into()];
-    args.extend(probe.args().map_err(|err| failed("the probe cannot be set up", &err))?);
-    let program = OsStr::new(super::SELF_EXE);
-    let env = init_process::carry_env(env);
-    let output = process::run_to_end(program, &args, project, &env, probe::PROBE_TIMEOUT)
-        .map_err(|err| BackendError::new(format!("it cannot be run: {err}")))?;
-    if !output.exit.success() {
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        return Err(BackendError::new(stderr.trim().to_owned()));
-    }
-    probe.evaluate(&output.stdout).map_err(BackendError::new)
-}
-
-/// Landlock cannot mount, so the scratch home gets links.
-fn link_home_entries(plan: &SandboxPlan, scratch_home: &Path) {
-    let home = plan.mounts.iter().find_map(|mount| match mount {
-        Mount::Writable { from, at } if from == scratch_home => Some(at.clone()),
-        _ => None,
-    });
-    let Some(home) = home else { return };
-    for mount in &plan.mounts {
-        let (Mount::ReadOnly { from, at } | Mount::Writable { from, at }) = mount else { continue };
-        let Ok(below) = at.strip_prefix(&home) else { continue };
-        let link = scratch_home.join(below);
-        if below != Path::new("") && from != scratch_home && !plan.dirs.contains(&link) {
-            if let Some(parent) = link.parent() {
-                let _ = std::fs::create_dir_all(parent);
-            }
-            // Already visible through a linked parent.
-            let _ = std::os::unix::fs::symlink(from, &link);
-        }
-    }
-}
-
-/// Saves protected paths, which mounts cannot protect here. The second list is too large to save.
-fn save_protected(plan: &SandboxPlan, project: &Path) -> (Vec<RestorePoint>, Vec<PathBuf>) {
-    // ralph's own files change during a run.
-    let is_protected = |path: &&Path| !RALPH_STATE_PATHS.iter().any(|state| path.ends_with(state));
-    let (mut saved, mut too_large) = (Vec::new(), Vec::new());
-    for path in plan.protected(project).filter(is_protected) {
-        // A worktree's own directory is among those of the others.
-        let is_open = |path: &Path| {
-            let inside =
-                |mount: &Mount| matches!(mount, Mount::Writable { at, .. } if at.starts_with(path));
-            plan.mounts.iter().any(inside)
-        };
-        let parts = if is_open(path) {
-            let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
-            entries.map(|entry| entry.path()).filter(|part| !is_open(part)).collect()
-        } else {
-            vec![path.to_owned()]
-        };
-        for part in parts {
-            match RestorePoint::capture(&part) {
-                Some(part) => saved.push(part),
-                None => too_large.push(part),
-            }
-        }
-    }
-    (saved, too_large)
+    let wrap = |args: &[OsString]| {
+        let own = [COMMAND.into(), rules_file.into(), ralph.into()];
+        (super::SELF_EXE.into(), own.into_iter().chain(args.iter().cloned()).collect())
+    };
+    SandboxProbe::prepare(project, hidden, open)?
+        .run(env, wrap, |stderr, _| BackendError::new(stderr))
 }
 
 fn limits(network: &NetworkMode, version: i32) -> Vec<&'static str> {
@@ -402,24 +328,16 @@ impl Sandbox for LandlockSandbox {
         Ok(WrappedCommand {
             program: super::SELF_EXE.into(),
             args,
-            env: init_process::carry_env(&env),
+            env: carry_env(&env),
             socket: None,
             ignore_term: false,
         })
     }
 
     fn cleanup(&mut self) -> Vec<SandboxTrace> {
-        let LandlockSandbox { modes, plan, saved_dirs, restore_points, replaced, .. } = self;
+        let LandlockSandbox { modes, plan, saved, replaced, .. } = self;
         modes.restore_around(|| {
-            let mut traces = restore_guards(&plan.guards);
-            traces.extend(saved_dirs.iter().filter_map(SavedDir::restore));
-            // Again, for what has just come back.
-            for trace in restore_guards(&plan.guards) {
-                if !traces.contains(&trace) {
-                    traces.push(trace);
-                }
-            }
-            traces.extend(restore_points.iter().filter_map(RestorePoint::restore));
+            let mut traces = saved.restore(&plan.guards);
             traces.extend(replaced.drain(..).map(SandboxTrace::Replaced));
             traces
         })

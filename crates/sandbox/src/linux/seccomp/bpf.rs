@@ -2,17 +2,8 @@
 
 use std::io;
 
+use super::syscalls::Architecture;
 use super::{ALLOWED_SOCKET_FAMILIES, ArgCondition, SyscallRule};
-
-/// The kernel's `AUDIT_ARCH` value.
-#[cfg(target_arch = "x86_64")]
-pub(super) const ARCHITECTURE: u32 = 0xc000_003e;
-#[cfg(target_arch = "aarch64")]
-pub(super) const ARCHITECTURE: u32 = 0xc000_00b7;
-#[cfg(target_arch = "riscv64")]
-pub(super) const ARCHITECTURE: u32 = 0xc000_00f3;
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
-pub(super) const ARCHITECTURE: u32 = 0;
 
 /// x32 calls have this bit and would match no rule.
 pub(super) const X32_BIT: u32 = 0x4000_0000;
@@ -41,17 +32,18 @@ fn refuse(errno: i32) -> libc::sock_filter {
     return_statement(libc::SECCOMP_RET_ERRNO | errno.cast_unsigned() & libc::SECCOMP_RET_DATA)
 }
 
-pub(super) fn compile(rules: &[SyscallRule]) -> Vec<libc::sock_filter> {
+pub(super) fn compile(rules: &[SyscallRule], architecture: Architecture) -> Vec<libc::sock_filter> {
     let mut program = vec![
         load(ARCHITECTURE_AT),
-        jump(libc::BPF_JEQ, ARCHITECTURE, 1, 0),
+        jump(libc::BPF_JEQ, architecture.audit_value(), 1, 0),
         // Other architectures number their calls differently.
         return_statement(libc::SECCOMP_RET_KILL_PROCESS),
     ];
-    if cfg!(target_arch = "x86_64") {
+    if architecture == Architecture::X86_64 {
         program.extend([load(NUMBER_AT), jump(libc::BPF_JGE, X32_BIT, 0, 1), refuse(libc::ENOSYS)]);
     }
     for rule in rules {
+        let Some(number) = rule.syscall.number(architecture) else { continue };
         let low_half = |argument: u32| load(ARGUMENTS_AT + 8 * argument);
         let tail = match rule.when {
             ArgCondition::Always => vec![refuse(rule.errno)],
@@ -96,7 +88,6 @@ pub(super) fn compile(rules: &[SyscallRule]) -> Vec<libc::sock_filter> {
             }
         };
         program.push(load(NUMBER_AT));
-        let number = u32::try_from(rule.syscall).unwrap_or(u32::MAX);
         program.push(jump(libc::BPF_JEQ, number, 0, u8::try_from(tail.len()).unwrap_or(u8::MAX)));
         program.extend(tail);
     }
@@ -109,10 +100,10 @@ pub(super) fn compile(rules: &[SyscallRule]) -> Vec<libc::sock_filter> {
 /// # Errors
 /// The kernel lacks seccomp filters.
 pub(crate) fn install(rules: &[SyscallRule]) -> io::Result<()> {
-    if ARCHITECTURE == 0 {
+    let Some(native) = Architecture::NATIVE else {
         return Err(io::Error::new(io::ErrorKind::Unsupported, "not on this architecture"));
-    }
-    let mut program = compile(rules);
+    };
+    let mut program = compile(rules, native);
     let program = libc::sock_fprog {
         len: u16::try_from(program.len()).unwrap_or(u16::MAX),
         filter: program.as_mut_ptr(),

@@ -19,8 +19,8 @@ use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::mount::{MountFlags, MoveMountFlags, OpenTreeFlags};
 use rustix::thread::UnshareFlags;
 
-use super::init_process;
-use super::plan::{Isolation, Mount, SandboxPlan};
+use crate::inner_exec;
+use crate::plan::{Isolation, Mount, SandboxPlan};
 
 /// The internal subcommand.
 pub const COMMAND: &str = "__mounts";
@@ -85,11 +85,11 @@ impl MountArgs {
 /// Sets up the mounts and executes the program. Returns only on failure.
 pub fn main(args: &[OsString]) -> u8 {
     let Some((mount_args, [program, args @ ..])) = MountArgs::parse(args) else {
-        return init_process::print_failure("it is called by ralph itself, to set up a sandbox");
+        return inner_exec::print_failure("it is called by ralph itself, to set up a sandbox");
     };
     match apply_mounts(&mount_args) {
-        Ok(()) => init_process::exec(program, args),
-        Err((context, err)) => init_process::print_failure(&format!("{context}: {err}")),
+        Ok(()) => inner_exec::exec_with(program, args, &[]),
+        Err((context, err)) => inner_exec::print_failure(&format!("{context}: {err}")),
     }
 }
 
@@ -334,7 +334,7 @@ mod tests {
             guards: Vec::new(),
             env: Vec::new(),
             withheld: Vec::new(),
-            network: super::super::plan::NetworkMode::None,
+            network: crate::plan::NetworkMode::None,
             user: (0, 0),
             isolation: Isolation { users: false, ..Isolation::ALL },
             notes: Vec::new(),
