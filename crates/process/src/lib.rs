@@ -39,6 +39,7 @@ pub use named_pipe::create_named_pipe;
 pub use path::find_program;
 pub use replace::{exec, has_exited, kill, own_program};
 pub use run_to_end::{CommandOutput, run_exclusive, run_to_end};
+pub use spawn::open_pty;
 pub use system::System;
 pub use watchdog::{arm, disarm};
 

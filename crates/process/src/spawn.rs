@@ -54,14 +54,7 @@ pub(super) fn spawn(launch: &Launch<'_>) -> io::Result<Spawned> {
 }
 
 fn spawn_on_terminal(launch: &Launch<'_>, size: super::TerminalSize) -> io::Result<Spawned> {
-    use rustix::fs::{Mode, OFlags};
-    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
-    rustix::io::fcntl_setfd(&master, rustix::io::FdFlags::CLOEXEC)?;
-    grantpt(&master)?;
-    unlockpt(&master)?;
-    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let slave = rustix::fs::open(ptsname(&master, Vec::new())?, flags, Mode::empty())?;
+    let (master, slave) = open_pty()?;
     // macOS refuses it on the other side until this one is open.
     rustix::termios::tcsetwinsize(&slave, size.winsize())?;
     let writer = master.try_clone()?;
@@ -69,6 +62,23 @@ fn spawn_on_terminal(launch: &Launch<'_>, size: super::TerminalSize) -> io::Resu
     let pid = platform::start(launch, [slave.as_fd(); 3])?;
     let stdout = OutputPipe { reader: PipeReader::from(master), writer: None };
     Ok(Spawned { pid, stdout, stderr: None, stdin: Some(PipeWriter::from(writer)) })
+}
+
+/// Opens both sides of a new terminal: the one of its viewer, and the one of programs.
+///
+/// # Errors
+/// The system has no more terminals.
+pub fn open_pty() -> io::Result<(OwnedFd, OwnedFd)> {
+    use rustix::fs::{Mode, OFlags};
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
+    // macOS cannot do it at once.
+    rustix::io::fcntl_setfd(&master, rustix::io::FdFlags::CLOEXEC)?;
+    grantpt(&master)?;
+    unlockpt(&master)?;
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let slave = rustix::fs::open(ptsname(&master, Vec::new())?, flags, Mode::empty())?;
+    Ok((master, slave))
 }
 
 fn create_output_pipe() -> io::Result<(PipeReader, PipeWriter)> {
