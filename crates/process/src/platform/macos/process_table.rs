@@ -60,8 +60,7 @@ pub(crate) fn read_process(pid: Pid) -> Option<Process> {
         origin,
         group: number(info.pbsi_pgid)?,
         // An unknown session is a session of its own.
-        session: rustix::process::getsid(Some(pid))
-            .map_or(-pid.as_raw_pid(), |session| session.as_raw_pid()),
+        session: rustix::process::getsid(Some(pid)).map_or(-pid.as_raw_pid(), Pid::as_raw_pid),
         stopped: info.pbsi_status == libc::SSTOP,
         dead: info.pbsi_status == libc::SZOMB,
     })

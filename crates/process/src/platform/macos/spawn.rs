@@ -34,7 +34,7 @@ pub(crate) fn start(
         .stdout(stdout.try_clone_to_owned()?)
         .stderr(stderr.try_clone_to_owned()?);
     prepare(&mut command, launch);
-    #[expect(clippy::zombie_processes, reason = "`System` waits for every child by waitpid")]
+    // `System` waits for every child by waitpid.
     let child = command.spawn().map_err(|err| match std::fs::metadata(launch.directory) {
         Err(missing) => directory_error(launch.directory, &missing),
         Ok(_) => program_error(launch.program, &err),
