@@ -755,17 +755,18 @@ const ALLOWED: [(&str, &[&str]); 3] = [
     ("Command::new(", &["process/", "sandbox/src/inner_exec.rs", "ralph/src/demo/agent.rs"]),
 ];
 
-#[test]
-fn programs_are_looked_up_only_in_allowed_modules() {
-    fn visit(dir: &Path, each: &mut dyn FnMut(&Path)) {
-        for entry in fs::read_dir(dir).unwrap().flatten() {
-            if entry.path().is_dir() {
-                visit(&entry.path(), each);
-            } else {
-                each(&entry.path());
-            }
+fn visit(dir: &Path, each: &mut dyn FnMut(&Path)) {
+    for entry in fs::read_dir(dir).unwrap().flatten() {
+        if entry.path().is_dir() {
+            visit(&entry.path(), each);
+        } else {
+            each(&entry.path());
         }
     }
+}
+
+#[test]
+fn programs_are_looked_up_only_in_allowed_modules() {
     let crates = root().join("crates");
     visit(&crates, &mut |path| {
         let name = path.strip_prefix(&crates).unwrap().to_str().unwrap();
@@ -776,4 +777,42 @@ fn programs_are_looked_up_only_in_allowed_modules() {
             assert!(allowed || !code.contains(needle), "{name} has {needle}");
         }
     });
+}
+
+/// Files that differ between systems, besides those of `process` and `sandbox`, and why. At most
+/// five.
+const SYSTEM_SPECIFIC: [(&str, &str); 4] = [
+    ("crates/store/src/platform.rs", "the crate may not use ralph-process"),
+    ("crates/ralph/src/lib.rs", "runs the programs inside of Linux sandboxes"),
+    ("tests/sandbox/main.rs", "tests the sandboxes of Linux"),
+    ("benches/ralph/main.rs", "measures by /proc"),
+];
+
+#[test]
+fn system_differences_are_modules_of_process_and_sandbox() {
+    let is_module = |line: &str| {
+        ["mod ", "pub mod ", "use ", "pub use ", "pub(crate) use "]
+            .iter()
+            .any(|start| line.starts_with(start))
+    };
+    let differs = |line: &str| {
+        [concat!("target", "_os"), concat!("target", "_arch")].iter().any(|it| line.contains(it))
+    };
+    for dir in ["crates", "tests", "benches", "testing", "fuzz"] {
+        visit(&root().join(dir), &mut |path| {
+            let name = path.strip_prefix(root()).unwrap().to_str().unwrap();
+            let is_exception = SYSTEM_SPECIFIC.iter().any(|(file, _)| *file == name);
+            if !name.ends_with(".rs") || is_exception || name.starts_with("crates/sandbox/") {
+                return;
+            }
+            let text = fs::read_to_string(path).unwrap();
+            let mut lines = text.lines();
+            while let Some(line) = lines.find(|line| differs(line)) {
+                assert!(name.starts_with("crates/process/"), "{name}: {line}");
+                let is_test = line.starts_with("#![cfg(") && name.contains("/tests/");
+                let item = lines.find(|line| !line.starts_with("#["));
+                assert!(is_test || item.is_some_and(is_module), "{name}: {line}");
+            }
+        });
+    }
 }

@@ -13,7 +13,6 @@ mod failures;
 mod filters;
 mod guardrails;
 mod limits;
-#[cfg(target_os = "linux")]
 mod namespace;
 mod output_formats;
 mod private_files;

@@ -1,11 +1,13 @@
 //! ralph as pid 1 of a namespace, with its process group outside.
 
+use std::path::Path;
+
 use crate::support::{Project, skipped};
 
 #[test]
 fn stop_as_pid_1_exits_130() {
-    if !rustix::process::getuid().is_root() {
-        return skipped("a process namespace needs the administrator");
+    if !rustix::process::getuid().is_root() || !Path::new("/proc/self/ns/pid").exists() {
+        return skipped("a process namespace needs Linux and the administrator");
     }
     let project = Project::new();
     let ralph = env!("CARGO_BIN_EXE_ralph");

@@ -82,10 +82,11 @@ fn attach_memory(id: c_int) -> bool {
 #[expect(unsafe_code, reason = "as above")]
 fn limit_process(how: &str, pid: c_int) -> bool {
     let limit = libc::rlimit { rlim_cur: 64, rlim_max: 64 };
-    let param = libc::sched_param { sched_priority: 0 };
     let mask = 1u64;
-    // SAFETY: the pointers are valid for the sizes that the calls read.
+    // SAFETY: the pointers are valid for the sizes that the calls read. All zeroes are valid
+    // parameters, whose fields differ between C libraries.
     let done = unsafe {
+        let param: libc::sched_param = std::mem::zeroed();
         match how {
             "limit" => {
                 libc::prlimit(pid, libc::RLIMIT_NOFILE, &raw const limit, std::ptr::null_mut())

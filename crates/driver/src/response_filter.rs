@@ -70,7 +70,8 @@ fn write_answer(answer: &impl serde::Serialize, mut answers: impl Write) -> io::
 pub fn check(expression: &str, directory: &Path) -> Result<ResponseFilter, InvalidExpression> {
     let bad = |message: String| InvalidExpression { message, place: 0..expression.len() };
     let args = [EVALUATE_COMMAND.into(), CHECK_COMMAND.into(), expression.into()];
-    let program = own_program().map_err(|err| bad(format!("cannot be looked at: {err}")))?;
+    let program =
+        process::own_program().map_err(|err| bad(format!("cannot be looked at: {err}")))?;
     let output = process::run_to_end(program.as_os_str(), &args, directory, &[], CHECK_TIMEOUT)
         .map_err(|err| match err.kind() {
             io::ErrorKind::TimedOut => bad("takes too long to be understood".to_owned()),
@@ -93,16 +94,10 @@ pub fn check(expression: &str, directory: &Path) -> Result<ResponseFilter, Inval
 ///
 /// # Errors The path of this program is unknown.
 pub fn command(filter: &ResponseFilter) -> io::Result<(PathBuf, [OsString; 3])> {
-    Ok((own_program()?, [EVALUATE_COMMAND.into(), SERVE.into(), filter.expression().into()]))
-}
-
-/// This program, even after it was replaced on disk.
-fn own_program() -> io::Result<PathBuf> {
-    let myself = Path::new("/proc/self/exe");
-    if cfg!(target_os = "linux") && myself.exists() {
-        return Ok(myself.to_owned());
-    }
-    std::env::current_exe()
+    Ok((
+        process::own_program()?,
+        [EVALUATE_COMMAND.into(), SERVE.into(), filter.expression().into()],
+    ))
 }
 
 pub fn answer_timeout_ms(question: &[u8]) -> u64 {

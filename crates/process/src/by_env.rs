@@ -1,22 +1,23 @@
 //! Finds the processes that a killed run left behind: they inherit a variable.
 //!
-//! Only Linux shows the environments of other processes.
+//! macOS hides the environment of Apple's own programs (`/bin/sh`, `/usr/bin/perl`). They are found
+//! only below a process that shows it.
 
+use std::collections::HashSet;
+
+use super::process_table::{Process, ProcessId, ProcessSource, SystemProcesses, ancestry};
+use super::tree::{self, Member};
 use ralph_events::event::Leftover;
+
+const RETRY_MS: u64 = 100;
+const GIVE_UP_MS: u64 = 3_000;
 
 /// This user's processes with `name=value` in their environment, and their descendants, but never
 /// this process or its ancestors.
 pub fn find_by_env(name: &str, value: &str) -> Vec<Leftover> {
-    #[cfg(target_os = "linux")]
-    return super::tree::linux::find_by_env(name, value)
-        .iter()
-        .map(super::tree::Member::leftover)
-        .collect();
-    #[cfg(not(target_os = "linux"))]
-    {
-        let _ = (name, value);
-        Vec::new()
-    }
+    let mut source = SystemProcesses::default();
+    let members = find_members(&mut source, &format!("{name}={value}"));
+    members.iter().map(|member| member.leftover(&mut source)).collect()
 }
 
 /// Ends and returns what [`find_by_env`] finds. Blocks at most three seconds longer than the grace
@@ -27,50 +28,112 @@ pub fn kill_by_env(
     grace_ms: u64,
     hurry: impl FnMut() -> bool,
 ) -> Vec<Leftover> {
-    #[cfg(target_os = "linux")]
-    return terminate_all(name, value, grace_ms, hurry);
-    #[cfg(not(target_os = "linux"))]
-    {
-        let _ = (name, value, grace_ms, hurry);
-        Vec::new()
-    }
+    terminate_all(&mut SystemProcesses::default(), &format!("{name}={value}"), grace_ms, hurry)
 }
 
-#[cfg(target_os = "linux")]
+fn find_members(source: &mut impl ProcessSource, mark: &str) -> Vec<Member> {
+    let Some(table) = source.table() else {
+        return Vec::new();
+    };
+    let parents = table.parents();
+    let above_us: Vec<i32> = ancestry(table.me.pid(), &parents).collect();
+    let own: Vec<&Process> = table
+        .alive
+        .iter()
+        .filter(|process| {
+            let pid = process.identity.pid;
+            !pid.is_init() && !above_us.contains(&process.pid()) && source.is_own(pid)
+        })
+        .collect();
+    let carriers: HashSet<i32> = own
+        .iter()
+        .filter(|process| source.has_variable(process.identity.pid, mark.as_bytes()))
+        .map(|process| process.pid())
+        .collect();
+    own.iter()
+        .filter(|process| {
+            ancestry(process.pid(), &parents)
+                .take_while(|pid| !above_us.contains(pid))
+                .any(|pid| carriers.contains(&pid))
+        })
+        .map(|process| Member::of(process, None))
+        .collect()
+}
+
 fn terminate_all(
-    name: &str,
-    value: &str,
+    source: &mut impl ProcessSource,
+    mark: &str,
     grace_ms: u64,
     mut hurry: impl FnMut() -> bool,
 ) -> Vec<Leftover> {
-    use super::tree::linux::{find_by_env, wait_until_gone};
-    use super::{clock, tree};
-
-    const RETRY_MS: u64 = 100;
-    const GIVE_UP_MS: u64 = 3_000;
-
-    let mut members = find_by_env(name, value);
-    let leftovers = members.iter().map(tree::Member::leftover).collect();
+    let mut members = find_members(source, mark);
+    let leftovers = members.iter().map(|member| member.leftover(source)).collect();
     for member in &members {
-        member.terminate();
+        member.terminate(source);
     }
-    let grace_ends = clock::now_ms() + grace_ms;
+    let ids = |members: &[Member]| -> Vec<ProcessId> {
+        members.iter().map(|member| member.identity).collect()
+    };
+    let grace_ends = source.now_ms() + grace_ms;
     let mut gone = loop {
-        let gone = wait_until_gone(&members, grace_ends.min(clock::now_ms() + RETRY_MS));
-        if gone || clock::now_ms() >= grace_ends || hurry() {
+        let until = grace_ends.min(source.now_ms() + RETRY_MS);
+        let gone = source.wait_until_gone(&ids(&members), until);
+        if gone || source.now_ms() >= grace_ends || hurry() {
             break gone;
         }
     };
-    let give_up_at = clock::now_ms() + GIVE_UP_MS;
+    let give_up_at = source.now_ms() + GIVE_UP_MS;
     loop {
         // Those seen before stay listed: they may have changed their environment. A reused pid is
         // not signalled.
-        let new = find_by_env(name, value);
-        if (gone && new.is_empty()) || clock::now_ms() >= give_up_at {
+        let new = find_members(source, mark);
+        if (gone && new.is_empty()) || source.now_ms() >= give_up_at {
             return leftovers;
         }
         members.extend(new);
-        tree::kill(&members);
-        gone = wait_until_gone(&members, clock::now_ms() + RETRY_MS);
+        tree::kill(source, &members);
+        let until = source.now_ms() + RETRY_MS;
+        gone = source.wait_until_gone(&ids(&members), until);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::Signal;
+
+    use super::super::fake_processes::FakeProcesses;
+    use super::*;
+
+    const MARK: &str = "RALPH_RUN_ID=r1";
+
+    /// A killed run's tool 201 with the child 202, whose environment is hidden, and a stranger.
+    fn left_behind() -> FakeProcesses {
+        let mut source = FakeProcesses::new(false);
+        source.fork(1, 201, 201).environment = Some(MARK);
+        source.fork(201, 202, 202);
+        source.fork(1, 203, 203).environment = Some("RALPH_RUN_ID=r10");
+        source
+    }
+
+    #[test]
+    fn leftovers_are_those_with_the_mark_and_their_descendants() {
+        let mut source = left_behind();
+        source.find(60).environment = Some(MARK);
+        let found = terminate_all(&mut source, MARK, 100, || false);
+        let pids: Vec<u32> = found.iter().map(|leftover| leftover.pid).collect();
+        assert_eq!(pids, [201, 202], "not our parent");
+        assert_eq!(source.signals, [(201, Signal::TERM), (202, Signal::TERM)]);
+        assert!(source.has(60) && source.has(203) && !source.has(202));
+    }
+
+    #[test]
+    fn leftovers_are_killed_after_grace_or_given_up() {
+        let mut source = left_behind();
+        source.find(201).ignores_term = true;
+        source.find(202).ignores_term = true;
+        source.find(202).survives_kill = true;
+        terminate_all(&mut source, MARK, 500, || false);
+        assert!(!source.has(201) && source.has(202));
+        assert_eq!(source.now_ms, 1_000 + 500 + GIVE_UP_MS);
     }
 }

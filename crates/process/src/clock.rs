@@ -1,12 +1,17 @@
 //! The monotonic clock for deadlines. It stops while the machine sleeps: a closed laptop lid is no
 //! inactivity of an agent.
 
-use rustix::time::{ClockId, Timespec};
+use std::sync::LazyLock;
+use std::time::Instant;
+
+use rustix::time::Timespec;
+
+/// `CLOCK_MONOTONIC` on Linux and `CLOCK_UPTIME_RAW` on macOS, whose `CLOCK_MONOTONIC` would not
+/// stop.
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 pub(super) fn now_ns() -> u64 {
-    let now = rustix::time::clock_gettime(ClockId::Monotonic);
-    let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
-    seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or_default()
+    u64::try_from(START.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
 pub(super) fn now_ms() -> u64 {

@@ -5,12 +5,18 @@
 
 mod by_env;
 mod clock;
+#[cfg(test)]
+mod fake_processes;
 pub mod file_names;
+mod file_watch;
+mod forest;
 mod holders;
 mod input;
 mod interrupts;
 mod named_pipe;
 mod path;
+mod platform;
+mod process_table;
 mod pump;
 mod replace;
 mod run_to_end;
@@ -23,18 +29,22 @@ mod watchdog;
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 pub use by_env::{find_by_env, kill_by_env};
+pub use file_watch::{ExitWatch, FileWatcher, WatchId};
 pub use holders::{LockUsers, can_see_all_users, may_be_in_use};
 pub use interrupts::Interrupts;
 pub use named_pipe::create_named_pipe;
 pub use path::find_program;
-pub use replace::{exec, has_exited, kill};
+pub use replace::{exec, has_exited, kill, own_program};
 pub use run_to_end::{CommandOutput, run_exclusive, run_to_end};
+pub use spawn::open_pty;
 pub use system::System;
 pub use watchdog::{arm, disarm};
 
+use ralph_events::env_names::RUN_ID;
 use ralph_events::event::{Exit, Leftover, Stream};
 
 #[derive(Debug, Clone)]
@@ -56,9 +66,8 @@ pub struct Launch<'a> {
     pub terminal: Option<TerminalSize>,
     /// For a wrapper such as a sandbox: the wrapped program takes the terminal into its session.
     pub passes_terminal: bool,
-    /// For a wrapper: the wrapped program gets TERM and exits first. Linux only.
+    /// For a wrapper: the wrapped program gets TERM and exits first.
     pub ignore_term: bool,
-    /// Linux only.
     pub inherit: &'a [BorrowedFd<'a>],
 }
 
@@ -84,6 +93,12 @@ impl<'a> Launch<'a> {
             ignore_term: false,
             inherit: &[],
         }
+    }
+
+    /// The variable of the run, if this launch sets it. An inherited one is of another run.
+    fn mark(&self) -> Option<Vec<u8>> {
+        let (_, value) = self.env.iter().rev().find(|(name, _)| name == RUN_ID)?;
+        Some([RUN_ID.as_bytes(), b"=", value.as_ref()?.as_bytes()].concat())
     }
 
     fn takes_terminal(&self) -> bool {

@@ -3,7 +3,10 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::Command;
+
+use super::platform;
 
 /// Replaces this process with another program. `env` is its whole environment; `None` keeps the
 /// current one. Returns only on failure.
@@ -18,6 +21,15 @@ pub fn exec(
         command.env_clear().envs(env);
     }
     command.exec()
+}
+
+/// The path of this program, for starting it again. On Linux that works even after it was replaced
+/// on disk.
+///
+/// # Errors
+/// The path is unknown.
+pub fn own_program() -> io::Result<PathBuf> {
+    platform::own_program()
 }
 
 /// Kills a process. The caller must know that the pid was not reused.

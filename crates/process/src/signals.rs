@@ -14,24 +14,8 @@ use super::Signal;
 /// ignoring it would be inherited by agents. `SIGUSR1` and those after it would by default end this
 /// process without its children.
 pub(super) const RUN_SIGNALS: &[c_int] = &[
-    SIGCHLD,
-    SIGINT,
-    SIGTERM,
-    SIGHUP,
-    SIGQUIT,
-    SIGWINCH,
-    SIGXFSZ,
-    SIGXCPU,
-    SIGUSR1,
-    SIGUSR2,
-    SIGALRM,
-    SIGVTALRM,
-    SIGPROF,
-    SIGIO,
-    #[cfg(target_os = "linux")]
-    libc::SIGPWR,
-    #[cfg(target_os = "linux")]
-    libc::SIGSTKFLT,
+    SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH, SIGXFSZ, SIGXCPU, SIGUSR1, SIGUSR2,
+    SIGALRM, SIGVTALRM, SIGPROF, SIGIO,
 ];
 /// Ctrl+C still ends this process.
 pub(super) const CHILD_SIGNALS: &[c_int] = &[SIGCHLD];

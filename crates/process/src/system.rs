@@ -1,26 +1,24 @@
 //! The one place that waits: for output, exits, signals and deadlines.
 
 mod ask;
-mod ending;
 mod pipe;
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
-use rustix::process::{Pid, WaitOptions, WaitStatus};
 use rustix::time::Timespec;
 
-use self::ending::ChildStage;
 use self::pipe::{ChildPipe, read_pipe};
+use super::forest::ProcessForest;
 use super::input::ChildInput;
+use super::process_table::SystemProcesses;
 use super::signals::{self, SignalReader};
-use super::tree::{ProcessForest, ProcessId, ProcessTree};
-use super::{ChildEnd, ChildId, Launch, Occurrence, Signal, TerminalSize, clock, spawn};
-use ralph_events::event::{Exit, Leftover, Stream};
+use super::{ChildId, Launch, Occurrence, Signal, TerminalSize, clock, platform, spawn};
+use ralph_events::event::Stream;
 
 pub(super) const READ_BYTES: usize = 256 * 1024;
 
@@ -36,11 +34,7 @@ pub struct System {
     pending: VecDeque<Signal>,
     children: Vec<Child>,
     next_id: u64,
-    forest: ProcessForest,
-    /// `waitpid` reported no child at all.
-    has_no_children: bool,
-    /// Something was reaped since the last scan.
-    reaped_some: bool,
+    forest: ProcessForest<SystemProcesses>,
     /// Output was returned after the deadline.
     deadline_pending: bool,
     /// Rotates, for fairness.
@@ -63,29 +57,31 @@ static SYSTEM_EXISTS: AtomicBool = AtomicBool::new(false);
 #[derive(Debug)]
 struct Child {
     id: ChildId,
-    tree: ProcessTree,
-    exit: Option<Exit>,
     stdout: Option<ChildPipe>,
     stderr: Option<ChildPipe>,
     input: Option<ChildInput>,
-    keep_background: bool,
-    stage: ChildStage,
-    terminated: HashSet<ProcessId>,
-    empty_scans: u32,
-    leftovers: Vec<Leftover>,
+    /// Its processes have ended; what they wrote is still read.
+    has_ended: bool,
 }
 
 impl System {
     /// On Linux, also becomes the reaper of orphaned descendants.
     pub fn new() -> io::Result<System> {
-        System::with_signals(signals::RUN_SIGNALS)
+        let wanted = [signals::RUN_SIGNALS, platform::EXTRA_SIGNALS].concat();
+        System::with_signals(&wanted, platform::become_reaper)
+    }
+
+    /// Finds orphans as on macOS, for tests on Linux.
+    #[doc(hidden)]
+    pub fn without_reaper() -> io::Result<System> {
+        System::with_signals(signals::RUN_SIGNALS, || false)
     }
 
     pub(super) fn with_child_signals_only() -> io::Result<System> {
-        System::with_signals(signals::CHILD_SIGNALS)
+        System::with_signals(signals::CHILD_SIGNALS, platform::become_reaper)
     }
 
-    fn with_signals(wanted: &[i32]) -> io::Result<System> {
+    fn with_signals(wanted: &[i32], become_reaper: fn() -> bool) -> io::Result<System> {
         if SYSTEM_EXISTS.swap(true, Ordering::AcqRel) {
             return Err(io::Error::new(
                 io::ErrorKind::AlreadyExists,
@@ -101,9 +97,7 @@ impl System {
             pending: VecDeque::new(),
             children: Vec::new(),
             next_id: 1,
-            forest: ProcessForest::new(),
-            has_no_children: false,
-            reaped_some: false,
+            forest: ProcessForest::new(SystemProcesses::default(), become_reaper()),
             deadline_pending: false,
             next_stream: 0,
             wakeups: 0,
@@ -154,19 +148,13 @@ impl System {
         let spawned = spawn::spawn(launch)?;
         let id = ChildId(self.next_id);
         self.next_id += 1;
-        self.has_no_children = false;
+        self.forest.add(id, spawned.pid, launch.mark(), launch.keep_background);
         self.children.push(Child {
             id,
-            tree: ProcessTree::new(spawned.pid),
-            exit: None,
             stdout: Some(ChildPipe::new(spawned.stdout)),
             stderr: spawned.stderr.map(ChildPipe::new),
             input: spawned.stdin.map(ChildInput::new),
-            keep_background: launch.keep_background,
-            stage: ChildStage::Running,
-            terminated: HashSet::new(),
-            empty_scans: 0,
-            leftovers: Vec::new(),
+            has_ended: false,
         });
         Ok((id, spawned.pid.as_raw_pid().unsigned_abs()))
     }
@@ -184,6 +172,15 @@ impl System {
         let Some(input) = input else { return false };
         rustix::termios::tcgetattr(input.fd())
             .is_ok_and(|mode| !mode.local_modes.contains(rustix::termios::LocalModes::ICANON))
+    }
+
+    /// Ends a child and its tree: TERM, [`System::grace_ms`], KILL. Overrides `keep_background`.
+    pub fn terminate_child(&mut self, child: ChildId) {
+        self.forest.terminate_child(child, self.grace_ms);
+    }
+
+    pub fn kill_child(&mut self, child: ChildId) {
+        self.forest.kill_child(child);
     }
 
     /// Queues input without blocking; `false` if the buffer is full. Input for a child that has
@@ -208,7 +205,7 @@ impl System {
         buf.clear();
         loop {
             if std::mem::take(&mut self.signal_pending) && self.take_arrived_signals() {
-                self.reap();
+                self.forest.reap();
             }
             if let Some(signal) = self.pending.pop_front() {
                 return Occurrence::Signal(signal);
@@ -223,8 +220,8 @@ impl System {
             let now = clock::now_ms();
             self.advance(now);
             if let Some(index) = self.children.iter().position(Child::is_finished) {
-                let Child { id, exit, leftovers, .. } = self.children.remove(index);
-                return Occurrence::Ended(id, ChildEnd { exit, leftovers });
+                let id = self.children.remove(index).id;
+                return Occurrence::Ended(id, self.forest.remove(id));
             }
             if std::mem::take(&mut self.wake_pipe.is_ready) {
                 drain(&mut self.wake_pipe.fd);
@@ -276,30 +273,12 @@ impl System {
         self.signals.take_signals(|signal| pending.push_back(signal))
     }
 
-    fn reap(&mut self) {
-        loop {
-            match rustix::process::wait(WaitOptions::NOHANG) {
-                Ok(Some((pid, status))) => self.reaped(pid, status),
-                Ok(None) => return,
-                Err(Errno::INTR) => {}
-                Err(_) => {
-                    self.has_no_children = true;
-                    return;
-                }
+    fn advance(&mut self, now: u64) {
+        self.forest.advance(now);
+        for child in self.children.iter_mut().filter(|child| !child.has_ended) {
+            if self.forest.has_ended(child.id) {
+                child.finish_streams();
             }
-        }
-    }
-
-    fn reaped(&mut self, pid: Pid, status: WaitStatus) {
-        self.reaped_some = true;
-        let child =
-            self.children.iter_mut().find(|child| child.tree.main == pid && !child.tree.reaped);
-        if let Some(child) = child {
-            child.tree.reaped = true;
-            child.exit = status
-                .exit_status()
-                .map(Exit::Code)
-                .or_else(|| status.terminating_signal().map(Exit::Signal));
         }
     }
 
@@ -333,6 +312,9 @@ impl System {
         for fd in watched.into_iter().filter_map(|watched| watched.fd.as_ref()) {
             polled.push(PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN));
         }
+        for fd in self.forest.source.watch_fds() {
+            polled.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        }
         let result = rustix::event::poll(&mut polled, timeout.as_ref());
         self.wakeups += 1;
         // In the order of `polled`.
@@ -355,11 +337,14 @@ impl System {
         for watched in [&mut self.control_pipe, &mut self.wake_pipe, &mut self.keys] {
             watched.is_ready = watched.fd.is_some() && is_next_ready();
         }
+        if ready.any(|is_ready| is_ready) {
+            self.forest.note_change();
+        }
         self.read_round_robin(&sources, buf)
     }
 
     fn poll_timeout(&self, until_ms: Option<u64>) -> Option<Timespec> {
-        let deadline = [until_ms, self.next_step_ms()].into_iter().flatten().min();
+        let deadline = [until_ms, self.forest.next_step_ms()].into_iter().flatten().min();
         deadline
             .map(|ms| clock::timespec(ms.saturating_mul(1_000_000).saturating_sub(clock::now_ns())))
     }
@@ -415,6 +400,18 @@ impl Drop for System {
 
 impl Child {
     fn is_finished(&self) -> bool {
-        self.stage == ChildStage::Ended && self.stdout.is_none() && self.stderr.is_none()
+        self.has_ended && self.stdout.is_none() && self.stderr.is_none()
+    }
+
+    fn finish_streams(&mut self) {
+        self.has_ended = true;
+        self.input = None;
+        for slot in [&mut self.stdout, &mut self.stderr] {
+            if let Some(pipe) = slot
+                && !pipe.read_only_available()
+            {
+                *slot = None;
+            }
+        }
     }
 }

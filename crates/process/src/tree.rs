@@ -8,38 +8,33 @@
 //! 2. descendants and session members of those;
 //! 3. other orphans, if it is the only child.
 //!
+//! macOS has no subreaper, but tells which process forked another, even after that one is gone.
+//! Descendants of any member ever seen count there, and orphans by the run's variable in
+//! their environment.
+//!
 //! Released processes have no owner. A daemon that one of them starts later cannot be told
 //! from an orphan of the current child.
 //!
-//! Without `/proc` only the process group is known.
+//! Without a process table only the process group is known.
 
-#[cfg(target_os = "linux")]
-pub(super) mod linux;
-
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use rustix::process::{Pid, Signal};
 
+use super::process_table::{
+    Process, ProcessId, ProcessSource, ProcessTable, SignalTarget, ancestry, is_group_alive,
+};
 use ralph_events::event::Leftover;
-
-/// A pid with its start time, to detect reuse.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct ProcessId {
-    pub(super) pid: Pid,
-    /// Clock ticks since boot.
-    start: u64,
-}
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Member {
     pub(super) identity: ProcessId,
-    signal_target: SignalTarget,
+    kind: MemberKind,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum SignalTarget {
+enum MemberKind {
     Group,
-    #[cfg(target_os = "linux")]
     Process {
         stopped: bool,
         /// Its process group, if that number cannot be reused now.
@@ -52,18 +47,22 @@ pub(super) struct ProcessTree {
     pub(super) main: Pid,
     /// Waited for; its pid may be reused.
     pub(super) reaped: bool,
+    /// `NAME=value` in the environment of what it starts; for orphans without a subreaper.
+    mark: Option<Vec<u8>>,
     /// Needed for orphans.
-    #[cfg(target_os = "linux")]
-    known_members: HashSet<ProcessId>,
+    pub(super) known_members: HashSet<ProcessId>,
+    /// [`ProcessId::start`] of every member so far, where the system names a process's origin.
+    origins: HashSet<u64>,
 }
 
 impl ProcessTree {
-    pub(super) fn new(main: Pid) -> Self {
+    pub(super) fn new(main: Pid, start: Option<u64>, mark: Option<Vec<u8>>) -> Self {
         ProcessTree {
             main,
             reaped: false,
-            #[cfg(target_os = "linux")]
+            mark,
             known_members: HashSet::new(),
+            origins: start.into_iter().collect(),
         }
     }
 }
@@ -75,120 +74,242 @@ pub(super) struct TreeScan {
     pub(super) has_other_children: bool,
 }
 
-#[derive(Debug)]
-pub(super) struct ProcessForest {
-    /// Orphans become our children.
-    pub(super) reaper: bool,
-    /// Left running on purpose, or not killable.
-    released: HashSet<ProcessId>,
-}
-
-impl ProcessForest {
-    pub(super) fn new() -> Self {
-        ProcessForest { reaper: become_reaper(), released: HashSet::new() }
+/// The living members of the tree at `index`. `released` are those left running on purpose or not
+/// killable.
+pub(super) fn scan(
+    source: &mut impl ProcessSource,
+    families: &mut [&mut ProcessTree],
+    index: usize,
+    released: &mut HashSet<ProcessId>,
+    reaper: bool,
+) -> TreeScan {
+    if let Some(table) = source.table() {
+        return find_members(source, &table, families, index, released, reaper);
     }
-
-    pub(super) fn release(&mut self, members: &[Member]) {
-        self.released.extend(members.iter().map(|member| member.identity));
-    }
-
-    /// The living members of the tree at `index`.
-    pub(super) fn scan(&mut self, families: &mut [&mut ProcessTree], index: usize) -> TreeScan {
-        #[cfg(target_os = "linux")]
-        if let Some(snapshot) = linux::ProcessTable::take() {
-            return snapshot.members(families, index, &mut self.released, self.reaper);
-        }
-        let family = &families[index];
-        let identity = ProcessId { pid: family.main, start: 0 };
-        let alive = rustix::process::test_kill_process_group(family.main)
-            != Err(rustix::io::Errno::SRCH)
-            && !self.released.contains(&identity);
-        let member = Member { identity, signal_target: SignalTarget::Group };
-        TreeScan {
-            members: alive.then_some(member).into_iter().collect(),
-            has_other_children: true,
-        }
-    }
-}
-
-#[cfg(target_os = "linux")]
-fn become_reaper() -> bool {
-    rustix::process::set_child_subreaper(Some(rustix::process::getpid())).is_ok()
-        && linux::ProcessTable::possible()
-}
-
-#[cfg(not(target_os = "linux"))]
-fn become_reaper() -> bool {
-    false
+    let identity = ProcessId { pid: families[index].main, start: 0 };
+    let alive = is_group_alive(identity.pid) && !released.contains(&identity);
+    let member = Member { identity, kind: MemberKind::Group };
+    TreeScan { members: alive.then_some(member).into_iter().collect(), has_other_children: true }
 }
 
 impl Member {
+    pub(super) fn of(process: &Process, pinned_group: Option<Pid>) -> Member {
+        let kind = MemberKind::Process { stopped: process.stopped, pinned_group };
+        Member { identity: process.identity, kind }
+    }
+
+    fn target(&self) -> SignalTarget {
+        match self.kind {
+            MemberKind::Group => SignalTarget::Group(self.identity.pid),
+            MemberKind::Process { .. } => SignalTarget::Process(self.identity),
+        }
+    }
+
     /// A stopped process also gets CONT, or it could not react.
-    pub(super) fn terminate(&self) {
-        match self.signal_target {
-            SignalTarget::Group => {
-                signal_group(self.identity.pid, Signal::TERM);
-                signal_group(self.identity.pid, Signal::CONT);
-            }
-            #[cfg(target_os = "linux")]
-            SignalTarget::Process { stopped, .. } => {
-                linux::signal(self.identity, Signal::TERM);
-                if stopped {
-                    linux::signal(self.identity, Signal::CONT);
-                }
-            }
+    pub(super) fn terminate(&self, source: &mut impl ProcessSource) {
+        source.signal(self.target(), Signal::TERM);
+        if let MemberKind::Group | MemberKind::Process { stopped: true, .. } = self.kind {
+            source.signal(self.target(), Signal::CONT);
         }
     }
 
-    pub(super) fn leftover(&self) -> Leftover {
-        let pid = self.identity.pid.as_raw_pid().unsigned_abs();
-        Leftover { pid, command: self.command(), survived: false }
-    }
-
-    fn command(&self) -> String {
-        match self.signal_target {
-            SignalTarget::Group => format!("process group {}", self.identity.pid.as_raw_pid()),
-            #[cfg(target_os = "linux")]
-            SignalTarget::Process { .. } => linux::command_line(self.identity.pid),
-        }
+    pub(super) fn leftover(&self, source: &mut impl ProcessSource) -> Leftover {
+        let pid = self.identity.pid;
+        let command = match self.kind {
+            MemberKind::Group => format!("process group {}", pid.as_raw_pid()),
+            MemberKind::Process { .. } => source.command_line(pid),
+        };
+        Leftover { pid: pid.as_raw_pid().unsigned_abs(), command, survived: false }
     }
 }
 
-pub(super) fn kill(members: &[Member]) {
+pub(super) fn kill(source: &mut impl ProcessSource, members: &[Member]) {
     // The kernel kills a group atomically. Processes that fork and exit quickly would always be one
     // ahead.
     let mut groups = HashSet::new();
     for member in members {
-        let group = match member.signal_target {
-            SignalTarget::Group => Some(member.identity.pid),
-            #[cfg(target_os = "linux")]
-            SignalTarget::Process { pinned_group, .. } => pinned_group,
+        let group = match member.kind {
+            MemberKind::Group => Some(member.identity.pid),
+            MemberKind::Process { pinned_group, .. } => pinned_group,
         };
         if let Some(group) = group
             && groups.insert(group)
         {
-            signal_group(group, Signal::KILL);
+            source.signal(SignalTarget::Group(group), Signal::KILL);
         }
     }
-    #[cfg(target_os = "linux")]
     for member in members {
-        if let SignalTarget::Process { .. } = member.signal_target {
-            linux::signal(member.identity, Signal::KILL);
+        if let target @ SignalTarget::Process(_) = member.target() {
+            source.signal(target, Signal::KILL);
         }
     }
 }
 
-/// `None` if it is outside our PID namespace.
-fn own_group() -> Option<Pid> {
-    #[expect(unsafe_code, reason = "rustix takes it for granted that there is one")]
-    // SAFETY: it has no arguments and cannot fail.
-    let group = unsafe { libc::getpgrp() };
-    Pid::from_raw(group)
+fn find_members(
+    source: &mut impl ProcessSource,
+    table: &ProcessTable,
+    families: &mut [&mut ProcessTree],
+    index: usize,
+    released: &mut HashSet<ProcessId>,
+    reaper: bool,
+) -> TreeScan {
+    let owners = find_owners(source, table, families, released, reaper);
+    let mut members = Vec::new();
+    let mut others = false;
+    released.clear();
+    for family in families.iter_mut() {
+        family.known_members.clear();
+    }
+    for process in &table.alive {
+        let identity = process.identity;
+        let owner = owners.get(&process.pid());
+        match owner {
+            None => {}
+            Some(ProcessOwner::None) => {
+                released.insert(identity);
+            }
+            Some(&ProcessOwner::Family(owner)) => {
+                families[owner].known_members.insert(identity);
+                if process.origin.is_some() {
+                    families[owner].origins.insert(identity.start);
+                }
+            }
+        }
+        // Our child keeps its pid and group until reaped.
+        let pinned = process.parent == table.me.pid();
+        if owner == Some(&ProcessOwner::Family(index)) {
+            let group = pinned.then(|| Pid::from_raw(process.group)).flatten();
+            members.push(Member::of(process, group));
+        } else {
+            others |= pinned;
+        }
+    }
+    TreeScan { members, has_other_children: others }
 }
 
-fn signal_group(group: Pid, signal: Signal) {
-    if Some(group) != own_group() && !group.is_init() {
-        // Errors (gone, not ours) show in the next scan.
-        let _ = rustix::process::kill_process_group(group, signal);
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ProcessOwner {
+    Family(usize),
+    /// Released.
+    None,
+}
+
+#[derive(Debug, Default)]
+struct Owners {
+    by_pid: HashMap<i32, ProcessOwner>,
+    by_session: HashMap<i32, ProcessOwner>,
+    by_origin: HashMap<u64, ProcessOwner>,
+}
+
+impl Owners {
+    fn insert(&mut self, process: &Process, owner: ProcessOwner) {
+        self.by_pid.insert(process.pid(), owner);
+        self.by_session.entry(process.session).or_insert(owner);
+        self.by_origin.entry(process.identity.start).or_insert(owner);
+    }
+
+    /// Extends ownership to children and sessions.
+    fn propagate(&mut self, candidates: &[&Process]) {
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for process in candidates {
+                if self.by_pid.contains_key(&process.pid()) {
+                    continue;
+                }
+                let owner = self
+                    .by_session
+                    .get(&process.session)
+                    .or_else(|| self.by_pid.get(&process.parent))
+                    .or_else(|| self.by_origin.get(&process.origin?))
+                    .copied();
+                if let Some(owner) = owner {
+                    self.insert(process, owner);
+                    changed = true;
+                }
+            }
+        }
     }
 }
+
+fn find_owners(
+    source: &mut impl ProcessSource,
+    table: &ProcessTable,
+    families: &[&mut ProcessTree],
+    released: &HashSet<ProcessId>,
+    reaper: bool,
+) -> HashMap<i32, ProcessOwner> {
+    let parents = table.parents();
+    let candidates: Vec<&Process> = table
+        .alive
+        .iter()
+        .filter(|process| !is_protected(table, process))
+        .filter(|process| !reaper || !is_unrelated(table, process, &parents))
+        .collect();
+    let mut owners = Owners::default();
+    for (index, family) in families.iter().enumerate() {
+        let origins = family.origins.iter().map(|&start| (start, ProcessOwner::Family(index)));
+        owners.by_origin.extend(origins);
+    }
+    for process in &candidates {
+        if released.contains(&process.identity) {
+            owners.insert(process, ProcessOwner::None);
+        } else if let Some(index) =
+            families.iter().position(|family| is_known(table, family, process, reaper))
+        {
+            owners.insert(process, ProcessOwner::Family(index));
+        }
+    }
+    owners.propagate(&candidates);
+    if let [family] = families {
+        let above_us: HashSet<i32> = ancestry(table.me.pid(), &parents).collect();
+        for process in &candidates {
+            let pid = process.identity.pid;
+            if owners.by_pid.contains_key(&process.pid()) {
+                continue;
+            }
+            let mark =
+                family.mark.as_ref().filter(|_| !reaper && !above_us.contains(&process.pid()));
+            if process.parent == table.me.pid()
+                || mark.is_some_and(|mark| source.has_variable(pid, mark))
+            {
+                owners.insert(process, ProcessOwner::Family(0));
+            }
+        }
+        owners.propagate(&candidates);
+    }
+    owners.by_pid
+}
+
+/// Whether it is the child itself, in its session, or a member seen before.
+fn is_known(table: &ProcessTable, family: &ProcessTree, process: &Process, reaper: bool) -> bool {
+    // A living process with the pid of a reaped child is a stranger, and so is its session.
+    let is_reused = || {
+        let same_pid = |other: &Process| other.identity.pid == family.main;
+        !reaper && family.reaped && table.alive.iter().any(same_pid)
+    };
+    (!family.reaped && family.main == process.identity.pid)
+        || family.known_members.contains(&process.identity)
+        || (process.session == family.main.as_raw_pid() && !is_reused())
+}
+
+/// No child of ours can be in our session.
+fn is_protected(table: &ProcessTable, process: &Process) -> bool {
+    let pid = process.identity.pid;
+    pid == table.me.identity.pid
+        || pid.is_init()
+        || process.pid() == table.me.parent
+        || process.session == table.me.session
+}
+
+/// Whether it descends from init but not from us. With a subreaper no descendant of ours does:
+/// its session number was reused. A broken chain proves nothing, because the table changes
+/// while it is read.
+fn is_unrelated(table: &ProcessTable, process: &Process, parents: &HashMap<i32, i32>) -> bool {
+    ancestry(process.pid(), parents)
+        .take_while(|&pid| pid != table.me.pid())
+        .any(|pid| parents.get(&pid) == Some(&0))
+}
+
+#[cfg(test)]
+mod tests;

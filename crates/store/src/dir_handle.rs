@@ -9,11 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-/// Opens a directory as a location only, which needs no permission on it.
-#[cfg(target_os = "linux")]
-const REACH: OFlags = OFlags::PATH;
-#[cfg(not(target_os = "linux"))]
-const REACH: OFlags = OFlags::RDONLY;
+use super::platform::{self, REACH};
 
 pub const FROM_SANDBOX: &str = ".from-sandbox";
 
@@ -108,16 +104,6 @@ pub fn opened_up<T>(dir: &OwnedFd, mut act: impl FnMut() -> Result<T, Errno>) ->
     }
 }
 
-#[cfg(target_os = "linux")]
 pub fn change_mode(dir: &OwnedFd, mode: Mode) -> Result<(), Errno> {
-    use std::os::fd::AsRawFd;
-    // `fchmod` refuses an `O_PATH` handle. This path names the open file itself, so it cannot be
-    // swapped.
-    let name = format!("/proc/self/fd/{}", dir.as_raw_fd());
-    rustix::fs::chmod(name, mode)
-}
-
-#[cfg(not(target_os = "linux"))]
-pub fn change_mode(dir: &OwnedFd, mode: Mode) -> Result<(), Errno> {
-    rustix::fs::fchmod(dir, mode)
+    platform::change_mode(dir, mode)
 }

@@ -15,6 +15,7 @@ pub mod lock;
 pub mod log_files;
 pub mod migration;
 pub mod naming;
+mod platform;
 pub mod private_files;
 pub mod project;
 pub mod project_record;

@@ -8,9 +8,9 @@ use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 
-use super::save;
+use super::{platform, save};
 
-const LINK_LEADS_OUT: &str = "it is a link to something outside of the project";
+pub(super) const LINK_LEADS_OUT: &str = "it is a link to something outside of the project";
 
 /// Opens a regular file. `InvalidInput` for pipes and devices, `IsADirectory` for directories.
 pub fn open_file(path: &Path) -> io::Result<File> {
@@ -22,7 +22,7 @@ pub fn open_file(path: &Path) -> io::Result<File> {
 /// Like [`open_file`]; `PermissionDenied` if links lead out of `root`.
 pub fn open_within(root: &Path, path: &Path) -> io::Result<File> {
     let Ok(relative) = path.strip_prefix(root) else { return open_file(path) };
-    require_regular_file(open_beneath(root, relative)?)
+    require_regular_file(platform::open_beneath(root, relative)?)
 }
 
 /// Refuses links, pipes and devices in place of ralph's own files.
@@ -123,45 +123,15 @@ fn require_regular_file(file: File) -> io::Result<File> {
     Ok(file)
 }
 
-fn resolve_path(root: &Path, relative: &Path) -> io::Result<PathBuf> {
+pub(super) fn resolve_path(root: &Path, relative: &Path) -> io::Result<PathBuf> {
     let root = root.canonicalize()?;
     let real = root.join(relative).canonicalize()?;
     let relative = real.strip_prefix(&root).map(Path::to_owned);
     relative.map_err(|_| io::Error::new(io::ErrorKind::PermissionDenied, LINK_LEADS_OUT))
 }
 
-#[cfg(target_os = "linux")]
-fn open_beneath(root: &Path, relative: &Path) -> io::Result<File> {
-    use rustix::fs::{Mode, OFlags, ResolveFlags};
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let directory = File::open(root)?;
-    let open = |relative: &Path| {
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        rustix::fs::openat2(&directory, relative, flags, Mode::empty(), resolve)
-    };
-    match open(relative) {
-        Ok(file) => Ok(file.into()),
-        // A kernel before 5.6, or a sandbox: agents in ralph's own use ralph, too.
-        Err(rustix::io::Errno::NOSYS) => open_stepwise(root, relative),
-        // An absolute link may lead back into `root`.
-        Err(rustix::io::Errno::XDEV) => match open(&resolve_path(root, relative)?) {
-            Ok(file) => Ok(file.into()),
-            Err(rustix::io::Errno::XDEV) => {
-                Err(io::Error::new(io::ErrorKind::PermissionDenied, LINK_LEADS_OUT))
-            }
-            Err(err) => Err(err.into()),
-        },
-        Err(err) => Err(err.into()),
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn open_beneath(root: &Path, relative: &Path) -> io::Result<File> {
-    open_stepwise(root, relative)
-}
-
 /// Resolves, then opens, for systems that cannot do both at once.
-fn open_stepwise(root: &Path, relative: &Path) -> io::Result<File> {
+pub(super) fn open_stepwise(root: &Path, relative: &Path) -> io::Result<File> {
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_NOFOLLOW;
     let path = root.canonicalize()?.join(resolve_path(root, relative)?);
     let file = OpenOptions::new().read(true).custom_flags(flags).open(&path)?;

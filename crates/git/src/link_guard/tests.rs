@@ -2,7 +2,6 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use ralph_store::project_record;
-use rustix::fs::{FileType, Mode};
 
 use super::walk::{FSMONITOR_SOCKET, MAX_DEPTH};
 use super::*;
@@ -81,10 +80,7 @@ fn link_in_log_of_branch_named_objects_is_moved() {
 fn new_pipes_and_sockets_are_moved_except_fsmonitor() {
     use std::os::unix::net::UnixListener;
     let scene = scene();
-    let mkfifo = |path: &Path| {
-        let mode = Mode::from_raw_mode(0o600);
-        rustix::fs::mknodat(rustix::fs::CWD, path, FileType::Fifo, mode, 0).unwrap();
-    };
+    let mkfifo = |path: &Path| ralph_process::create_named_pipe(path).unwrap();
     mkfifo(&scene.git.join("own"));
     let (guard, _) = scene.start();
     let pipes = ["index", "logs/HEAD", "refs/heads/main"].map(|name| scene.git.join(name));

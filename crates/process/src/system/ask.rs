@@ -74,7 +74,7 @@ impl System {
                 return Err(io::ErrorKind::BrokenPipe.into());
             }
             if signal && self.take_arrived_signals() {
-                self.reap();
+                self.forest.reap();
             }
         }
     }

@@ -58,6 +58,27 @@ cases! {
         assert!(!alive(daemon));
     }
 
+    fn marked_orphans_are_found_without_subreaper() {
+        let mut system = System::without_reaper().unwrap();
+        let mut script = sh(r#"(setsid sh -c '(sleep 1000 >/dev/null 2>&1 </dev/null &
+            until read name </proc/$!/comm && [ "$name" = sleep ]; do :; done; echo daemon=$!)')"#);
+        let mark = format!("run-{}", std::process::id());
+        script.env.push(("RALPH_RUN_ID".into(), Some(mark.into())));
+        let (capture, ended) = run(&mut system, &script);
+        let daemon = capture.pid("daemon");
+        assert_eq!(ended.leftovers.len(), 1, "{:?}", ended.leftovers);
+        assert_eq!(ended.leftovers[0].pid, daemon);
+        assert!(!alive(daemon));
+        script.args = sh(&format!("{STUBBORN} echo main; exec sleep 1000")).args;
+        system.grace_ms = 100;
+        let (child, pid) = script.start(&mut system);
+        let mut capture = Capture::default();
+        capture.until(&mut system, &["main\n", "tool="]);
+        system.terminate_child(child);
+        capture.await_end(&mut system, child);
+        assert!(!alive(capture.pid("tool")) && !alive(pid));
+    }
+
     fn forking_processes_do_not_escape() {
         let temp = tempfile::tempdir().unwrap();
         let hop = temp.path().join("hop");

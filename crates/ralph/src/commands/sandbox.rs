@@ -6,8 +6,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
 use clap::Subcommand;
-use rustix::fs::{Mode, OFlags};
-use rustix::pty::OpenptFlags;
 use rustix::termios::{self, OptionalActions};
 
 use crate::config::{self, Settings, Sources};
@@ -410,13 +408,7 @@ fn print_warning(message: &str) {
 
 /// Runs a program on a pty of its own: nothing inside can type into the user's terminal.
 fn run_on_terminal(inside: &mut dyn Sandbox, launch: &Launch<'_>) -> io::Result<Option<Exit>> {
-    let ours = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
-    rustix::io::fcntl_setfd(&ours, rustix::io::FdFlags::CLOEXEC)?;
-    rustix::pty::grantpt(&ours)?;
-    rustix::pty::unlockpt(&ours)?;
-    let name = rustix::pty::ptsname(&ours, Vec::new())?;
-    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let theirs = rustix::fs::open(name, flags, Mode::empty())?;
+    let (ours, theirs) = process::open_pty()?;
     let copy_size = {
         let ours = ours.try_clone()?;
         move || {

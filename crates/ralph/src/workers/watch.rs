@@ -1,6 +1,6 @@
 //! Waits for changes of a worker without busy polling.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::store::{StoredState, Worker};
 use ralph_events::error::{Error, ErrorKind};
-use ralph_process::{self as process, Interrupts};
+use ralph_process::{self as process, ExitWatch, FileWatcher, Interrupts};
 
 /// Network file systems may not report changes from other machines.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -26,9 +26,9 @@ const KILLED_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct WorkerWatcher<'w> {
     worker: &'w Worker,
-    changes: Option<OwnedFd>,
-    /// Readable when the loop's process has ended.
-    end: Option<OwnedFd>,
+    changes: Option<FileWatcher>,
+    /// The end of the loop's process.
+    end: Option<ExitWatch>,
     interrupts: Option<Interrupts>,
 }
 
@@ -42,7 +42,9 @@ pub enum WatchResult<T> {
 impl<'w> WorkerWatcher<'w> {
     /// Later changes are not missed.
     pub fn new(worker: &'w Worker) -> Self {
-        let changes = system::watch_files(&worker.path);
+        let mut changes = FileWatcher::new().ok();
+        // Files are saved by renaming.
+        changes.take_if(|changes| changes.watch_dir(&worker.path).is_err());
         WorkerWatcher { worker, changes, end: None, interrupts: None }
     }
 
@@ -54,11 +56,7 @@ impl<'w> WorkerWatcher<'w> {
 
     #[must_use]
     pub fn also_watch(mut self, file: &Path) -> Self {
-        let is_watched =
-            self.changes.as_ref().is_some_and(|changes| system::add_path(changes, file));
-        if !is_watched {
-            self.changes = None;
-        }
+        self.changes.take_if(|changes| changes.watch_file(file).is_err());
         self
     }
 
@@ -107,7 +105,9 @@ impl<'w> WorkerWatcher<'w> {
             return;
         }
         let signals = self.interrupts.map(Interrupts::fd);
-        let fds = [&self.changes, &self.end].into_iter().flatten().map(AsFd::as_fd).chain(signals);
+        let changes = self.changes.as_ref().map(AsFd::as_fd);
+        let end = self.end.as_ref().and_then(ExitWatch::fd);
+        let fds = changes.into_iter().chain(end).chain(signals);
         let mut polled: Vec<PollFd<'_>> =
             fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         let timeout = rustix::time::Timespec::try_from(longest).ok();
@@ -119,9 +119,8 @@ impl<'w> WorkerWatcher<'w> {
         if ended {
             self.end = None;
         }
-        if let Some(changes) = &self.changes {
-            let mut buffer = [0; 4096];
-            while matches!(rustix::io::read(changes, &mut buffer), Ok(1..)) {}
+        if let Some(changes) = &mut self.changes {
+            changes.take_changes();
         }
     }
 
@@ -131,7 +130,7 @@ impl<'w> WorkerWatcher<'w> {
         if !self.worker.is_alive() {
             return true;
         }
-        self.end = state.pid.and_then(system::watch_process);
+        self.end = state.pid.and_then(ExitWatch::new);
         // The pid is valid only while the loop holds its lock.
         self.worker.is_alive()
     }
@@ -189,51 +188,7 @@ impl Worker {
     }
 }
 
-#[cfg(target_os = "linux")]
-mod system {
-    use std::os::fd::OwnedFd;
-    use std::path::Path;
-
-    use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
-    use rustix::process::{Pid, PidfdFlags};
-
-    /// Files are saved by renaming.
-    pub(super) fn watch_files(directory: &Path) -> Option<OwnedFd> {
-        let changes = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok()?;
-        let events = WatchFlags::MOVED_TO | WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF;
-        inotify::add_watch(&changes, directory, events).ok()?;
-        Some(changes)
-    }
-
-    pub(super) fn add_path(changes: &OwnedFd, file: &Path) -> bool {
-        inotify::add_watch(changes, file, WatchFlags::MODIFY).is_ok()
-    }
-
-    pub(super) fn watch_process(pid: u32) -> Option<OwnedFd> {
-        let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
-        rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-mod system {
-    use std::os::fd::OwnedFd;
-    use std::path::Path;
-
-    pub(super) fn watch_files(_directory: &Path) -> Option<OwnedFd> {
-        None
-    }
-
-    pub(super) fn add_path(_changes: &OwnedFd, _file: &Path) -> bool {
-        false
-    }
-
-    pub(super) fn watch_process(_pid: u32) -> Option<OwnedFd> {
-        None
-    }
-}
-
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use ralph_report::worker_lines::WorkerState;

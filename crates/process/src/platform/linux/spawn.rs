@@ -14,25 +14,38 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::process::{Pid, WaitOptions};
 
-use super::super::Launch;
-use super::super::path::locate_program;
-use super::{directory_error, environment, program_error};
+use super::super::super::Launch;
+use super::super::super::spawn::{directory_error, environment, locate, program_error};
+
+/// Linux allows a user 64 MiB of pipe buffers, enough for 200 agents; beyond that, new pipes get
+/// two pages.
+const PIPE_BYTES: usize = 256 * 1024;
+
+/// A smaller pipe only costs speed.
+pub(crate) fn enlarge_pipe(pipe: BorrowedFd<'_>) {
+    let _ = rustix::pipe::fcntl_setpipe_size(pipe, PIPE_BYTES);
+}
+
+/// Sealed, to keep the agent's children from changing its prompt.
+pub(crate) fn memory_file(bytes: &[u8]) -> io::Result<std::fs::File> {
+    use rustix::fs::{MemfdFlags, SealFlags};
+    use std::os::unix::fs::FileExt as _;
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = std::fs::File::from(rustix::fs::memfd_create("stdin", flags)?);
+    file.write_all_at(bytes, 0)?;
+    let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+    let _ = rustix::fs::fcntl_add_seals(&file, seals);
+    Ok(file)
+}
 
 /// Used until `execve`, for system calls only. Freeing 64 KiB would make the allocator trim the
 /// heap at each start.
 const STACK_BYTES: usize = 32 * 1024;
 
-pub(super) fn start(launch: &Launch<'_>, stdio: [BorrowedFd<'_>; 3]) -> io::Result<Pid> {
+pub(crate) fn start(launch: &Launch<'_>, stdio: [BorrowedFd<'_>; 3]) -> io::Result<Pid> {
     let env = environment(launch);
-    let path_env = env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_os_str());
     // Searched here, because the child must not allocate.
-    let program = locate_program(launch.program, path_env, launch.directory).map_err(|err| {
-        match std::fs::metadata(launch.directory) {
-            Err(missing) => directory_error(launch.directory, &missing),
-            Ok(_) => program_error(launch.program, &err),
-        }
-    })?;
-    let program = c_string(program.as_os_str())?;
+    let program = c_string(locate(launch, &env)?.as_os_str())?;
     let mut args = vec![c_string(launch.program)?];
     for arg in launch.args {
         args.push(c_string(arg)?);

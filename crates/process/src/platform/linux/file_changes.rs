@@ -1,0 +1,48 @@
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+
+/// One inotify instance; a user has 128 of them.
+#[derive(Debug)]
+pub(crate) struct FileChanges {
+    inotify: OwnedFd,
+}
+
+impl FileChanges {
+    pub(crate) fn new() -> io::Result<FileChanges> {
+        Ok(FileChanges { inotify: inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)? })
+    }
+
+    pub(crate) fn add_dir(&mut self, dir: &Path) -> io::Result<i32> {
+        let events = WatchFlags::MOVED_TO | WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF;
+        Ok(inotify::add_watch(&self.inotify, dir, events)?)
+    }
+
+    pub(crate) fn add_file(&mut self, file: &Path) -> io::Result<i32> {
+        Ok(inotify::add_watch(&self.inotify, file, WatchFlags::MODIFY)?)
+    }
+
+    pub(crate) fn remove(&mut self, id: i32) {
+        // It may be gone with its file.
+        let _ = inotify::remove_watch(&self.inotify, id);
+    }
+
+    /// `None` if changes were lost.
+    pub(crate) fn take(&mut self) -> Option<Vec<i32>> {
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut reader = inotify::Reader::new(&self.inotify, &mut buffer);
+        let (mut changed, mut lost) = (Vec::new(), false);
+        while let Ok(event) = reader.next() {
+            lost |= event.events().contains(ReadFlags::QUEUE_OVERFLOW);
+            changed.push(event.wd());
+        }
+        (!lost).then_some(changed)
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.inotify.as_fd()
+    }
+}
