@@ -42,6 +42,15 @@ fn says(text: &str, cost: f64) -> Value {
 }
 
 #[test]
+fn warning_is_not_repeated_on_resume() {
+    let project = Project::new();
+    project.settings(&json!({"hooks": {"allow": [""]}, "maximumIterations": 1}));
+    robot(&project, &[says("no", 0.1), says(DONE, 0.1)]);
+    project.ralph(["run", "-p", "do it", "--", "claude"]).run().code(1).stderr_has("hooks.allow");
+    project.ralph(["resume", "-n", "2"]).run().code(0).stderr_lacks("hooks.allow");
+}
+
+#[test]
 fn resume_of_decided_run_starts_no_agent() {
     let failed = json!([{"exit": 7}]);
     let refused = json!([{"claude": {"result": {"is_error": true, "result": "Invalid API key · Please run /login"}}}]);
