@@ -46,6 +46,7 @@ pub const GUARANTEES: &[Guarantee] = &[
     Guarantee { text: "ends every process that an agent started", evidence: PORTABLE },
     Guarantee { text: "kills the agent at once if ralph is killed", evidence: LINUX_ONLY },
     Guarantee { text: "finds what a run left behind after `kill -9`", evidence: PORTABLE },
+    Guarantee { text: "removes git locks that a killed git left behind", evidence: LINUX_ONLY },
     Guarantee { text: "waits for processes and files without polling", evidence: PORTABLE },
     Guarantee { text: "sandbox with a list of allowed hosts", evidence: PORTABLE },
     Guarantee { text: "sandbox that needs no other program", evidence: PORTABLE },
