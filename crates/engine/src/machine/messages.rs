@@ -174,6 +174,7 @@ pub struct FinalChecks {
 }
 
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "an action is carried out at once, never stored")]
 pub enum Action {
     /// Answered by `Briefed`.
     CollectBriefing,
