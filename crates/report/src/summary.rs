@@ -1,7 +1,9 @@
 //! `ralph report`: the facts of a run, taken from its [`RunState`](ralph_events::run_state::RunState).
 //!
-//! [`Summary`] is plain data and serializes to JSON; [`plain`] renders it as text and Markdown, [`html`] as a page.
+//! [`Summary`] is plain data and serializes to JSON. [`sections`] puts it into words once; [`plain`] renders them as
+//! text and Markdown, [`html`] as a page.
 
+pub mod answer;
 mod from_state;
 pub mod html;
 mod iteration;
@@ -14,7 +16,10 @@ use std::collections::HashSet;
 
 use serde::Serialize;
 
+pub use from_state::title;
+
 use crate::run_table::is_zero;
+use crate::state_word::StateWord;
 
 use ralph_events::event::{Outcome, Usage};
 use ralph_events::run_state::{Continuation, IterationRecord, Listed, RunInfo, ScmTaskState, Wait};
@@ -22,6 +27,9 @@ use ralph_events::run_state::{Continuation, IterationRecord, Listed, RunInfo, Sc
 /// The facts of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Summary {
+    /// The task list's name, or the prompt's first words.
+    pub title: String,
+    pub state: StateWord,
     #[serde(flatten)]
     pub info: RunInfo,
     /// `None` if the start cannot be read.
@@ -44,6 +52,18 @@ pub struct Summary {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimated_cost_usd: Option<f64>,
     pub iterations: Vec<IterationSummary>,
+    /// What the agent said last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answer: Option<String>,
+    /// `None` if git cannot say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub diff_stat: Option<DiffStat>,
+    /// `None` if the run worked on the default branch, or git cannot say.
+    #[serde(skip)]
+    pub merge: Option<MergeState>,
+    /// The command that archives the finished task list.
+    #[serde(skip)]
+    pub archive_command: Option<String>,
     /// Commits that `git log` shows for the run; `None` if git cannot say.
     #[serde(rename = "shown", skip_serializing_if = "Option::is_none")]
     pub range_counts: Option<CommitRangeCounts>,
@@ -137,6 +157,42 @@ pub struct CommitRangeCounts {
     pub own: u32,
 }
 
+/// The size of a change, as by `git diff --shortstat`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct DiffStat {
+    pub files: u32,
+    pub added: u32,
+    pub removed: u32,
+}
+
+impl DiffStat {
+    /// Parses ` 3 files changed, 5 insertions(+), 1 deletion(-)`; parts that are zero are missing.
+    pub fn parse(text: &str) -> Option<DiffStat> {
+        let mut stat = DiffStat::default();
+        for part in text.trim().split(", ") {
+            let (count, what) = part.split_once(' ')?;
+            let count = count.parse().ok()?;
+            match what.get(..4)? {
+                "file" => stat.files = count,
+                "inse" => stat.added = count,
+                _ => stat.removed = count,
+            }
+        }
+        Some(stat)
+    }
+}
+
+/// The branch of a run, compared to the default branch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MergeState {
+    pub branch: String,
+    pub default_branch: String,
+    /// The run's branch is checked out.
+    pub is_checked_out: bool,
+    /// The default branch has no commits of its own.
+    pub is_fast_forward: bool,
+}
+
 /// The work that is left.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct RemainingWork {
@@ -220,13 +276,14 @@ impl Summary {
         self.range_counts = Some(CommitRangeCounts { commits: count(ids.len()), own: count(own) });
     }
 
+    /// Returns the branch that the run worked on last.
+    pub fn branch(&self) -> Option<&str> {
+        self.info.last_branch.as_deref().or(self.info.branch.as_deref())
+    }
+
     /// Returns the current iteration, or the one in which the run was killed.
-    fn open_iteration(&self) -> Option<u32> {
-        self.iterations
-            .last()
-            .map(|last| &last.record)
-            .filter(|last| !last.ended)
-            .map(|last| last.number)
+    fn open_iteration(&self) -> Option<&IterationRecord> {
+        self.iterations.last().map(|last| &last.record).filter(|last| !last.ended)
     }
 }
 

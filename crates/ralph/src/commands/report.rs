@@ -1,18 +1,36 @@
 //! `ralph report`: summarizes a run.
 
+use std::io::{self, Seek, SeekFrom, Write};
+use std::path::Path;
+
 use clap::{Args, ValueEnum};
 use jiff::tz::TimeZone;
 
-use ralph_driver::commit_lookup::annotate_commits;
+use ralph_driver::commit_lookup::{annotate_branch, annotate_commits};
 use ralph_driver::resume;
 use ralph_events::error::Error;
+use ralph_events::event::Event;
+use ralph_events::journal;
 use ralph_events::json_writer;
 use ralph_events::run_state::RunState;
 use ralph_git as git;
-use ralph_report::summary::{Summary, html, plain};
+use ralph_report::output::OutputStream;
+use ralph_report::style::Capabilities;
+use ralph_report::summary::answer::last_answer;
+use ralph_report::summary::plain::{self, TextFormat};
+use ralph_report::summary::{Summary, html, title};
 use ralph_store::project::Project;
+use ralph_store::runs::RunDir;
+use ralph_store::{safe_fs, save};
+use ralph_tasks::documents::Documents;
 
 use super::runs::{locate_run, read_journal};
+use crate::browser;
+
+/// The part of a journal that is searched for the agent's last words.
+const TAIL_BYTES: u64 = 1 << 20;
+/// The first prompt is among these.
+const MAX_FIRST_ENTRIES: usize = 200;
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -22,7 +40,8 @@ Examples:
   A background run, by name:
     ralph report docs
 
-  A web page to keep or send:
+  A web page, in the browser or to send:
+    ralph report --open
     ralph report --format html > report.html";
 
 #[derive(Debug, Args)]
@@ -37,6 +56,10 @@ pub struct ReportArgs {
     /// The form of the report.
     #[arg(long, value_enum, value_name = "FORM", default_value = "text")]
     format: ReportFormat,
+
+    /// Open the report as a web page.
+    #[arg(long, conflicts_with_all = ["json", "format"])]
+    open: bool,
 }
 
 impl ReportArgs {
@@ -72,18 +95,72 @@ pub fn report(
     if facts.info.run.is_empty() {
         facts.info.run.clone_from(&dir.id);
     }
-    annotate_commits(&mut facts, project.root(), &mut |words| {
-        git::run_git(words, project.root()).ok()
-    });
+    let mut git = |words: &[&str]| git::run_git(words, project.root()).ok();
+    annotate_commits(&mut facts, project.root(), &mut git);
+    annotate_branch(&mut facts, &mut git);
+    add_texts(&mut facts, &dir);
+    add_task_list(&mut facts, project.root());
     let zone = TimeZone::system();
+    if args.open {
+        return open_page(&dir, &html::render(&facts, &zone));
+    }
     crate::cli::print(&match args.format() {
-        ReportFormat::Text => plain::render(&facts, &zone, plain::TextFormat::Plain),
-        ReportFormat::Markdown => plain::render(&facts, &zone, plain::TextFormat::Markdown),
+        ReportFormat::Text => {
+            let (color, width) = (Capabilities::for_stdio().color, OutputStream::stdout().width());
+            plain::render(&facts, &zone, TextFormat::Plain { color, width })
+        }
+        ReportFormat::Markdown => plain::render(&facts, &zone, TextFormat::Markdown),
         ReportFormat::Html => html::render(&facts, &zone),
         ReportFormat::Json => {
             let json = json_writer::pretty(&facts)
-                .map_err(|err| Error::failed(format!("cannot tell it as JSON: {err}")))?;
+                .map_err(|err| Error::failed(format!("cannot write the report as JSON: {err}")))?;
             json + "\n"
         }
     })
+}
+
+/// Adds the title and the agent's last words, which are not part of the run's state. Only the ends of the journal are
+/// read for them.
+fn add_texts(facts: &mut Summary, dir: &RunDir) {
+    if facts.info.setup.as_ref().is_some_and(|setup| setup.rereads_prompt)
+        && let Ok(entries) = dir.read_journal()
+    {
+        let mut first = entries.take(MAX_FIRST_ENTRIES);
+        let prompt = first.find_map(|entry| match entry.event {
+            Event::Prompt { preview, .. } => Some(title(&preview)),
+            _ => None,
+        });
+        facts.title = prompt.filter(|it| !it.is_empty()).unwrap_or(facts.title.clone());
+    }
+    let tail = safe_fs::open_file(&dir.journal()).and_then(|mut file| {
+        let start = file.metadata()?.len().saturating_sub(TAIL_BYTES);
+        file.seek(SeekFrom::Start(start))?;
+        Ok(journal::entries(file))
+    });
+    facts.answer = tail.ok().and_then(|tail| last_answer(tail, &facts.info.completion));
+}
+
+/// Takes the title from the task list of the run, unless the project has another one by now.
+fn add_task_list(facts: &mut Summary, root: &Path) {
+    let Some((done, total)) = facts.remaining.stories else { return };
+    let documents = Documents::new(root, None);
+    let list = documents.read_tasks().ok().and_then(|bytes| ralph_tasks::parse(&bytes).ok());
+    let Some(list) = list.filter(|list| list.stories.len() == total as usize) else { return };
+    if !list.project.trim().is_empty() {
+        facts.title = title(&list.project);
+    }
+    if done == total && list.passing_count() == list.stories.len() {
+        facts.archive_command = Some(documents.command_line("ralph archive"));
+    }
+}
+
+fn open_page(dir: &RunDir, page: &str) -> Result<u8, Error> {
+    let path = dir.path.join("report.html");
+    save::save_privately(&path, page.as_bytes())
+        .map_err(|err| Error::failed(format!("cannot write {}: {err}", path.display())))?;
+    crate::cli::print(&format!("{}\n", path.display()))?;
+    if let Err(reason) = browser::open(&path) {
+        let _ = writeln!(io::stderr(), "hint: open the file in a browser ({reason})");
+    }
+    Ok(0)
 }

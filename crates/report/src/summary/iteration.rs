@@ -1,83 +1,81 @@
 use super::IterationSummary;
-use super::words::{MAX_FAILURES, commit_line, short_commit_id};
+use super::words::{MAX_FAILURES, count, short_commit_id};
 use ralph_events::event::{Class, EndCause, FailureKind};
 use ralph_events::run_state::{GuardrailResult, Listed};
 use ralph_events::text;
 
-const MAX_COMMITS: usize = 20;
 const MIN_WAIT_MS: u64 = 60_000;
 
 pub(super) fn state_label(iteration: &IterationSummary) -> &'static str {
     if iteration.is_current {
-        return "under way";
+        return "working";
     }
     let Some(class) = iteration.record.class.filter(|_| iteration.record.ended) else {
-        return "not ended";
+        return "interrupted";
     };
     if iteration.record.guardrails.iter().any(GuardrailResult::has_failed) {
-        return "guardrail failed";
+        return "check failed";
     }
     match class {
-        Class::Answered if iteration.record.cut_off => "not all checked",
-        Class::Answered if iteration.record.vetoed.is_some() => "not complete",
+        Class::Answered if iteration.record.cut_off => "not checked",
+        Class::Answered if iteration.record.vetoed.is_some() => "not done",
         Class::Answered => "answered",
         Class::Empty if iteration.record.repeats_prompt => "repeated its prompt",
         Class::Empty => "said nothing",
-        Class::Failed if iteration.record.ended_by == Some(EndCause::SilentModel) => "fell silent",
+        Class::Failed if iteration.record.ended_by == Some(EndCause::SilentModel) => "no output",
         Class::Failed => "failed",
         Class::RateLimited => "rate limit",
         Class::Overloaded => "overloaded",
         Class::Credentials => "credentials refused",
         Class::ContextExhausted => "context full",
         Class::Limited => match (iteration.record.ended_by, iteration.record.failure) {
-            (Some(EndCause::Budget), _) => "run's budget",
+            (Some(EndCause::Budget), _) => "run budget",
             (None, Some(FailureKind::TurnLimit)) => "agent's turn limit",
-            (None, Some(FailureKind::AgentBudget)) => "agent's own budget",
-            _ => "iteration's budget",
+            (None, Some(FailureKind::AgentBudget)) => "agent's budget",
+            _ => "iteration budget",
         },
-        Class::TimedOut if iteration.record.ended_by == Some(EndCause::Inactivity) => "fell silent",
+        Class::TimedOut if iteration.record.ended_by == Some(EndCause::Inactivity) => "no output",
         Class::TimedOut => "timed out",
         Class::Interrupted => "interrupted",
         Class::NotStarted => "not started",
     }
 }
 
-pub(super) fn attempts_text(iteration: &IterationSummary) -> Option<String> {
-    match (iteration.record.starts, iteration.record.attempts) {
-        (0..=1, 0..=1) => None,
-        (0..=1, n) => Some(format!("{n} attempts")),
-        (m, n) if n <= m => Some(format!("begun {m} times")),
-        (m, n) => Some(format!("begun {m} times, {n} attempts")),
-    }
+/// `1 commit, started 2 times, 3 attempts`, without what is usual.
+pub(super) fn counts_text(iteration: &IterationSummary) -> String {
+    let (starts, attempts) = (iteration.record.starts, iteration.record.attempts);
+    let parts = [
+        Some(count(iteration.commits.len(), "commit")).filter(|_| !iteration.commits.is_empty()),
+        (starts > 1).then(|| format!("started {starts} times")),
+        (attempts > starts.max(1)).then(|| format!("{attempts} attempts")),
+    ];
+    parts.into_iter().flatten().collect::<Vec<String>>().join(", ")
 }
 
 pub(super) fn cost(iteration: &IterationSummary) -> String {
     match (iteration.record.usage.cost_usd, iteration.estimated_cost_usd) {
         (_, Some(guess)) => format!("~{}", text::format_dollars(guess)),
-        (Some(told), None) => text::format_dollars(told),
+        (Some(reported), None) => text::format_dollars(reported),
         (None, None) => "-".to_owned(),
     }
 }
 
 #[derive(Debug)]
 pub(super) enum IterationDetail {
-    Commit(String),
     Plain(String),
     Bad(String),
 }
 
+impl IterationDetail {
+    pub(super) fn text(&self) -> &str {
+        let (IterationDetail::Plain(text) | IterationDetail::Bad(text)) = self;
+        text
+    }
+}
+
 pub(super) fn details(iteration: &IterationSummary) -> Vec<IterationDetail> {
     let mut details = Vec::new();
-    let and_more = |shown: usize, all: usize| {
-        let more = all.saturating_sub(shown);
-        (more > 0).then(|| IterationDetail::Plain(format!("and {more} more")))
-    };
-    let commits = &iteration.commits;
-    details.extend(
-        commits.iter().take(MAX_COMMITS).map(|it| IterationDetail::Commit(commit_line(it))),
-    );
-    details.extend(and_more(MAX_COMMITS, commits.len()));
-    if let Some(head) = iteration.record.head.as_ref().filter(|_| commits.is_empty()) {
+    if let Some(head) = iteration.record.head.as_ref().filter(|_| iteration.commits.is_empty()) {
         details.push(IterationDetail::Plain(format!("HEAD moved to {}", short_commit_id(head))));
     }
     if iteration.record.waited_ms >= MIN_WAIT_MS {
@@ -88,18 +86,19 @@ pub(super) fn details(iteration: &IterationSummary) -> Vec<IterationDetail> {
     }
     let mut failures = Listed::default();
     iteration.record.failures.iter().for_each(|why| failures.push(why.clone()));
-    let failed = failures.first.iter().take(MAX_FAILURES).map(|told| match told.times {
-        1 => format!("failed: {}", told.item),
-        times => format!("failed {times} times: {}", told.item),
+    let failed = failures.first.iter().take(MAX_FAILURES).map(|entry| match entry.times {
+        1 => format!("failed: {}", entry.item),
+        times => format!("failed {times} times: {}", entry.item),
     });
     details.extend(failed.map(IterationDetail::Bad));
-    details.extend(and_more(MAX_FAILURES, failures.first.len()));
+    let more = failures.first.len().saturating_sub(MAX_FAILURES);
+    details.extend((more > 0).then(|| IterationDetail::Plain(format!("and {more} more"))));
     let scm = iteration.record.scm_failed.iter().take(MAX_FAILURES);
     details.extend(
         scm.map(|it| IterationDetail::Bad(format!("SCM task failed: {}: {}", it.task, it.reason))),
     );
     let vetoed = iteration.record.vetoed.iter();
-    details.extend(vetoed.map(|why| IterationDetail::Bad(format!("not complete: {why}"))));
+    details.extend(vetoed.map(|why| IterationDetail::Bad(format!("not done: {why}"))));
     details
 }
 
