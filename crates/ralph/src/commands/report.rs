@@ -140,9 +140,12 @@ fn add_texts(facts: &mut Summary, dir: &RunDir) {
     facts.answer = tail.ok().and_then(|tail| last_answer(tail, &facts.info.completion));
 }
 
-/// Takes the title from the task list of the run, unless the project has another one by now.
+/// Takes the title from the task list of the run, or from its branch if the project has another list by now.
 fn add_task_list(facts: &mut Summary, root: &Path) {
     let Some((done, total)) = facts.remaining.stories else { return };
+    if let Some(name) = facts.branch().and_then(|branch| branch.strip_prefix("ralph/")) {
+        facts.title = name.to_owned();
+    }
     let documents = Documents::new(root, None);
     let list = documents.read_tasks().ok().and_then(|bytes| ralph_tasks::parse(&bytes).ok());
     let Some(list) = list.filter(|list| list.stories.len() == total as usize) else { return };

@@ -83,8 +83,8 @@ fn sign(state: StateWord) -> String {
         StateWord::Asks => "M4 4.5a2 2 0 1 1 2 2.2v.8M6 9v1.5",
         StateWord::Paused => "M4 3v6M8 3v6",
         StateWord::Waiting => "M6 2.5a3.5 3.5 0 1 0 .01 0Z",
-        StateWord::Working => "M6 4a2 2 0 1 0 .01 0Z",
-        StateWord::Ended => "M3.5 3.5h5v5h-5Z",
+        StateWord::Working => "M6 5a1 1 0 1 0 .01 0Z",
+        StateWord::Ended => "M3 4h6M3 6h6M3 8h6",
     };
     format!(
         "<svg class=\"sign\" width=\"12\" height=\"12\" viewBox=\"0 0 12 12\" aria-hidden=\"true\">\
@@ -256,7 +256,7 @@ fn row(iteration: &IterationSummary, out: &mut String) {
     }
     let counts = iteration::counts_text(iteration);
     if !counts.is_empty() {
-        let _ = write!(out, "<div>{counts}</div>");
+        let _ = write!(out, "<div class=\"dim\">{counts}</div>");
     }
     for detail in iteration::details(iteration) {
         let class = if let IterationDetail::Bad(_) = detail { "bad" } else { "dim" };

@@ -14,13 +14,13 @@ use crate::style::TextRole;
 use crate::width;
 use ralph_events::text;
 
-/// Lines are wrapped here, unless the terminal is narrower.
+/// Lines on a terminal are wrapped here, or at its width if it is narrower.
 const MAX_WIDTH: usize = 80;
 const MIN_WIDTH: usize = 40;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TextFormat {
-    /// For a terminal of this width, if there is one.
+    /// Lines are wrapped for a terminal of this width; programs that search them get them whole.
     Plain {
         color: bool,
         width: Option<usize>,
@@ -32,7 +32,7 @@ pub fn render(facts: &Summary, zone: &TimeZone, format: TextFormat) -> String {
     let report = report(facts, zone);
     match format {
         TextFormat::Plain { color, width } => {
-            let width = width.unwrap_or(MAX_WIDTH).clamp(MIN_WIDTH, MAX_WIDTH);
+            let width = width.map(|width| width.clamp(MIN_WIDTH, MAX_WIDTH));
             TextPage { out: String::new(), color, width }.render(facts, &report)
         }
         TextFormat::Markdown => MarkdownPage { out: String::new() }.render(facts, &report),
@@ -42,7 +42,7 @@ pub fn render(facts: &Summary, zone: &TimeZone, format: TextFormat) -> String {
 struct TextPage {
     out: String,
     color: bool,
-    width: usize,
+    width: Option<usize>,
 }
 
 impl TextPage {
@@ -79,7 +79,7 @@ impl TextPage {
         let (title, state) = (sanitize(title), facts.state.as_str());
         let run = format!("run {}", sanitize(short_run_id(facts)));
         let used = width::display_width(&title) + state.len() + run.len() + " — ".chars().count();
-        let gap = self.width.saturating_sub(used).max(2);
+        let gap = self.width.unwrap_or(MAX_WIDTH).saturating_sub(used).max(2);
         let (title, run) =
             (self.paint(TextRole::Heading, &title), self.paint(TextRole::Faint, &run));
         let state = self.paint(facts.state.role(), state);
@@ -92,7 +92,7 @@ impl TextPage {
 
     fn hanging(&mut self, first: &str, rest: &str, words: &str) {
         let words = width::one_line(words, 1_000, "…");
-        let room = self.width.saturating_sub(width::display_width(rest));
+        let room = self.width.unwrap_or(usize::MAX).saturating_sub(rest.len());
         for (at, line) in wrap(&words, room).iter().enumerate() {
             let indent = if at == 0 { first } else { rest };
             let _ = writeln!(self.out, "{indent}{line}");

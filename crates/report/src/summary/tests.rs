@@ -130,11 +130,11 @@ fn read(events: Vec<(i64, u32, Event<'static>)>, now_s: Option<i64>) -> Summary 
 }
 
 fn terminal(facts: &Summary) -> String {
-    let format = plain::TextFormat::Plain { color: false, width: None };
+    let format = plain::TextFormat::Plain { color: false, width: Some(80) };
     plain::render(facts, &TimeZone::UTC, format)
 }
 
-/// The report on one line, for text that may be wrapped.
+/// The report on one line, for text that is wrapped.
 fn unwrapped(facts: &Summary) -> String {
     terminal(facts).split_whitespace().collect::<Vec<_>>().join(" ")
 }
