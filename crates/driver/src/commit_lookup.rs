@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use ralph_git::is_in_repository;
-use ralph_report::summary::{DiffStat, MergeState, Summary};
+use ralph_report::summary::{DiffStat, Summary};
 
 const MAX_COMMITS_CHECKED: usize = 20_000;
 
@@ -65,38 +65,20 @@ pub fn annotate_commits(
     }
 }
 
-/// Compares the branch of the run with the default branch.
+/// Finds the branch to merge the run's branch into.
 pub fn annotate_branch(facts: &mut Summary, git: &mut dyn FnMut(&[&str]) -> Option<String>) {
-    facts.merge = facts.branch().and_then(|branch| merge_state(branch, git));
+    facts.default_branch = facts.branch().and_then(|branch| merge_target(branch, git));
 }
 
-/// `None` if there is nothing to merge.
-fn merge_state(branch: &str, git: &mut dyn FnMut(&[&str]) -> Option<String>) -> Option<MergeState> {
-    let default_branch = default_branch(git)?;
-    let range = format!("refs/heads/{default_branch}...refs/heads/{branch}");
-    let counts = git(&["rev-list", "--left-right", "--count", &range, "--"])?;
-    let (behind, ahead) = counts.trim().split_once('\t')?;
-    if ahead == "0" {
-        return None;
-    }
-    let head = git(&["symbolic-ref", "--short", "-q", "HEAD"]);
-    Some(MergeState {
-        branch: branch.to_owned(),
-        default_branch,
-        is_checked_out: head.is_some_and(|head| head.trim() == branch),
-        is_fast_forward: behind == "0",
-    })
-}
-
-/// The branch that the remote calls its default, else `main` or `master`.
-fn default_branch(git: &mut dyn FnMut(&[&str]) -> Option<String>) -> Option<String> {
-    let remote = git(&["symbolic-ref", "--short", "-q", "refs/remotes/origin/HEAD"]);
-    if let Some(name) = remote.as_deref().and_then(|name| name.trim().strip_prefix("origin/")) {
-        return Some(name.to_owned());
-    }
-    let names =
-        ["for-each-ref", "--format=%(refname:short)", "refs/heads/main", "refs/heads/master"];
-    git(&names)?.lines().next().map(str::to_owned)
+/// The branch that the remote calls its default, else `main` or `master`, unless it has everything.
+fn merge_target(branch: &str, git: &mut dyn FnMut(&[&str]) -> Option<String>) -> Option<String> {
+    let format = "--format=origin/%(refname:short)";
+    let known = git(&["symbolic-ref", "--short", "-q", "refs/remotes/origin/HEAD"])
+        .or_else(|| git(&["for-each-ref", format, "refs/heads/main", "refs/heads/master"]))?;
+    let name = known.lines().next()?.strip_prefix("origin/")?;
+    let range = format!("refs/heads/{name}..refs/heads/{branch}");
+    let ahead = git(&["rev-list", "--count", &range, "--"])?;
+    (ahead.trim() != "0").then(|| name.to_owned())
 }
 
 #[cfg(test)]
@@ -188,17 +170,10 @@ mod tests {
         annotate_commits(&mut facts, at, &mut ask);
         assert_eq!(facts.diff_stat, Some(DiffStat { files: 1, added: 2, removed: 0 }));
         annotate_branch(&mut facts, &mut ask);
-        let merge = facts.merge.clone().unwrap();
-        assert_eq!((merge.default_branch.as_str(), merge.branch.as_str()), ("main", "ralph/x"));
-        assert!(merge.is_checked_out && merge.is_fast_forward);
-
+        assert_eq!(facts.default_branch.as_deref(), Some("main"));
         git(at, &["switch", "-q", "main"]);
-        git(at, &["commit", "-q", "--allow-empty", "-m", "meanwhile"]);
-        annotate_branch(&mut facts, &mut ask);
-        let merge = facts.merge.clone().unwrap();
-        assert!(!merge.is_checked_out && !merge.is_fast_forward);
         git(at, &["merge", "-q", "ralph/x"]);
         annotate_branch(&mut facts, &mut ask);
-        assert_eq!(facts.merge, None);
+        assert_eq!(facts.default_branch, None);
     }
 }

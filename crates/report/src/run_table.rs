@@ -61,11 +61,10 @@ fn end_cause(outcome: Outcome) -> Option<&'static str> {
 pub(super) fn continued_after_text(outcome: Option<Outcome>) -> &'static str {
     match outcome {
         None => "a crash",
-        Some(Outcome::Complete) => "its completion",
-        Some(Outcome::CompleteScmFailed) => "a failed SCM task",
-        Some(Outcome::LimitReached) => "its iteration limit",
+        Some(Outcome::Complete | Outcome::CompleteScmFailed) => "completion",
+        Some(Outcome::LimitReached) => "the iteration limit",
         Some(Outcome::Interrupted) => "an interruption",
-        Some(Outcome::Budget) => "its budget was used up",
+        Some(Outcome::Budget) => "a used-up budget",
         Some(Outcome::Stalled) => "a stall",
         Some(Outcome::AgentFailed) => "repeated agent failures",
         Some(Outcome::CredentialsRefused) => "refused credentials",

@@ -41,26 +41,23 @@ impl StateWord {
     }
 
     pub fn as_str(self) -> &'static str {
-        match self {
-            StateWord::Working => "working",
-            StateWord::Waiting => "waiting",
-            StateWord::Paused => "paused",
-            StateWord::Asks => "asks",
-            StateWord::Complete => "complete",
-            StateWord::Ended => "ended",
-            StateWord::Failed => "failed",
-            StateWord::Interrupted => "interrupted",
-        }
+        self.look().0
     }
 
     pub(crate) fn role(self) -> TextRole {
+        self.look().1
+    }
+
+    fn look(self) -> (&'static str, TextRole) {
         match self {
-            StateWord::Complete => TextRole::Good,
-            StateWord::Failed | StateWord::Interrupted => TextRole::Bad,
-            StateWord::Asks => TextRole::Caution,
-            StateWord::Working | StateWord::Waiting | StateWord::Paused | StateWord::Ended => {
-                TextRole::Faint
-            }
+            StateWord::Working => ("working", TextRole::Faint),
+            StateWord::Waiting => ("waiting", TextRole::Faint),
+            StateWord::Paused => ("paused", TextRole::Faint),
+            StateWord::Asks => ("asks", TextRole::Caution),
+            StateWord::Complete => ("complete", TextRole::Good),
+            StateWord::Ended => ("ended", TextRole::Faint),
+            StateWord::Failed => ("failed", TextRole::Bad),
+            StateWord::Interrupted => ("interrupted", TextRole::Bad),
         }
     }
 }

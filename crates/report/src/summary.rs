@@ -58,12 +58,9 @@ pub struct Summary {
     /// `None` if git cannot say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub diff_stat: Option<DiffStat>,
-    /// `None` if the run worked on the default branch, or git cannot say.
+    /// The branch to merge the run's branch into; `None` if there is nothing to merge, or git cannot say.
     #[serde(skip)]
-    pub merge: Option<MergeState>,
-    /// The command that archives the finished task list.
-    #[serde(skip)]
-    pub archive_command: Option<String>,
+    pub default_branch: Option<String>,
     /// Commits that `git log` shows for the run; `None` if git cannot say.
     #[serde(rename = "shown", skip_serializing_if = "Option::is_none")]
     pub range_counts: Option<CommitRangeCounts>,
@@ -158,7 +155,7 @@ pub struct CommitRangeCounts {
 }
 
 /// The size of a change, as by `git diff --shortstat`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct DiffStat {
     pub files: u32,
     pub added: u32,
@@ -166,31 +163,16 @@ pub struct DiffStat {
 }
 
 impl DiffStat {
-    /// Parses ` 3 files changed, 5 insertions(+), 1 deletion(-)`; parts that are zero are missing.
+    /// Parses ` 3 files changed, 5 insertions(+)`; parts that are zero are missing.
     pub fn parse(text: &str) -> Option<DiffStat> {
-        let mut stat = DiffStat::default();
-        for part in text.trim().split(", ") {
-            let (count, what) = part.split_once(' ')?;
-            let count = count.parse().ok()?;
-            match what.get(..4)? {
-                "file" => stat.files = count,
-                "inse" => stat.added = count,
-                _ => stat.removed = count,
-            }
-        }
-        Some(stat)
+        let number = |what: &str| {
+            let part = text.split(',').find(|part| part.contains(what));
+            part.and_then(|part| part.split_whitespace().next()?.parse().ok())
+        };
+        let (added, removed) = (number("insertion"), number("deletion"));
+        let files = number("file")?;
+        Some(DiffStat { files, added: added.unwrap_or(0), removed: removed.unwrap_or(0) })
     }
-}
-
-/// The branch of a run, compared to the default branch.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MergeState {
-    pub branch: String,
-    pub default_branch: String,
-    /// The run's branch is checked out.
-    pub is_checked_out: bool,
-    /// The default branch has no commits of its own.
-    pub is_fast_forward: bool,
 }
 
 /// The work that is left.
@@ -274,6 +256,11 @@ impl Summary {
         let own = self.commits().filter(|commit| ids.contains(commit.id.as_str())).count();
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         self.range_counts = Some(CommitRangeCounts { commits: count(ids.len()), own: count(own) });
+    }
+
+    /// Returns the title, also of a run whose start is lost.
+    fn title(&self) -> &str {
+        if self.title.is_empty() { "Untitled run" } else { &self.title }
     }
 
     /// Returns the branch that the run worked on last.

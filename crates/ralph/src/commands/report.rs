@@ -40,8 +40,7 @@ Examples:
   A background run, by name:
     ralph report docs
 
-  A web page, in the browser or to send:
-    ralph report --open
+  A web page to keep or send:
     ralph report --format html > report.html";
 
 #[derive(Debug, Args)]
@@ -73,7 +72,7 @@ pub enum ReportFormat {
     /// For the terminal.
     Text,
     Markdown,
-    /// A web page in one file, with a chart of time and cost.
+    /// A web page in one file.
     Html,
     /// For programs.
     Json,
@@ -98,8 +97,9 @@ pub fn report(
     let mut git = |words: &[&str]| git::run_git(words, project.root()).ok();
     annotate_commits(&mut facts, project.root(), &mut git);
     annotate_branch(&mut facts, &mut git);
-    add_texts(&mut facts, &dir);
-    add_task_list(&mut facts, project.root());
+    // Without them, the report is only shorter.
+    let _ = add_texts(&mut facts, &dir);
+    add_list_title(&mut facts, project.root());
     let zone = TimeZone::system();
     if args.open {
         return open_page(&dir, &html::render(&facts, &zone));
@@ -119,41 +119,32 @@ pub fn report(
     })
 }
 
-/// Adds the title and the agent's last words, which are not part of the run's state. Only the ends of the journal are
-/// read for them.
-fn add_texts(facts: &mut Summary, dir: &RunDir) {
-    if facts.info.setup.as_ref().is_some_and(|setup| setup.rereads_prompt)
-        && let Ok(entries) = dir.read_journal()
-    {
-        let mut first = entries.take(MAX_FIRST_ENTRIES);
-        let prompt = first.find_map(|entry| match entry.event {
-            Event::Prompt { preview, .. } => Some(title(&preview)),
-            _ => None,
-        });
-        facts.title = prompt.filter(|it| !it.is_empty()).unwrap_or(facts.title.clone());
+/// Adds the agent's last words and the title from a prompt file, which are not part of the run's state. Only the ends of
+/// the journal are read for them.
+fn add_texts(facts: &mut Summary, dir: &RunDir) -> io::Result<()> {
+    if facts.info.setup.as_ref().is_some_and(|setup| setup.rereads_prompt) {
+        let first = dir.read_journal()?.take(MAX_FIRST_ENTRIES);
+        let mut events = first.map(|entry| entry.event);
+        if let Some(Event::Prompt { preview, .. }) =
+            events.find(|event| matches!(event, Event::Prompt { .. }))
+        {
+            facts.title = title(&preview);
+        }
     }
-    let tail = safe_fs::open_file(&dir.journal()).and_then(|mut file| {
-        let start = file.metadata()?.len().saturating_sub(TAIL_BYTES);
-        file.seek(SeekFrom::Start(start))?;
-        Ok(journal::entries(file))
-    });
-    facts.answer = tail.ok().and_then(|tail| last_answer(tail, &facts.info.completion));
+    let mut tail = safe_fs::open_file(&dir.journal())?;
+    let start = tail.metadata()?.len().saturating_sub(TAIL_BYTES);
+    tail.seek(SeekFrom::Start(start))?;
+    facts.answer = last_answer(journal::entries(tail), &facts.info.completion);
+    Ok(())
 }
 
-/// Takes the title from the task list of the run, or from its branch if the project has another list by now.
-fn add_task_list(facts: &mut Summary, root: &Path) {
-    let Some((done, total)) = facts.remaining.stories else { return };
-    if let Some(name) = facts.branch().and_then(|branch| branch.strip_prefix("ralph/")) {
-        facts.title = name.to_owned();
-    }
-    let documents = Documents::new(root, None);
-    let list = documents.read_tasks().ok().and_then(|bytes| ralph_tasks::parse(&bytes).ok());
-    let Some(list) = list.filter(|list| list.stories.len() == total as usize) else { return };
-    if !list.project.trim().is_empty() {
+/// Takes the title from the task list, unless it is not the run's any more.
+fn add_list_title(facts: &mut Summary, root: &Path) {
+    let total = facts.remaining.stories.map(|(_, total)| total as usize);
+    let list = Documents::new(root, None).read_tasks().ok();
+    let list = list.and_then(|bytes| ralph_tasks::parse(&bytes).ok());
+    if let Some(list) = list.filter(|list| Some(list.stories.len()) == total) {
         facts.title = title(&list.project);
-    }
-    if done == total && list.passing_count() == list.stories.len() {
-        facts.archive_command = Some(documents.command_line("ralph archive"));
     }
 }
 

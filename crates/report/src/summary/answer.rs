@@ -1,59 +1,38 @@
 //! The last words of the agent.
 
 use ralph_events::event::{Entry, Event, Purpose};
-use ralph_events::text;
 
-/// Bounds the memory: the end of a text counts.
-const MAX_BYTES: usize = 64 * 1024;
-
-/// Collects what the agent said after its last tool call.
-#[derive(Debug, Default)]
-struct LastAnswer {
-    text: String,
-    /// The next text starts anew.
-    is_closed: bool,
-    /// The agent writes a commit message.
-    is_muted: bool,
-}
-
-/// Returns the last words of the agent in the entries of a journal, without the completion signal.
+/// Returns what the agent said after its last tool call, without the completion signal.
 pub fn last_answer<'e>(
     entries: impl Iterator<Item = Entry<'e>>,
     completion: &str,
 ) -> Option<String> {
-    let mut answer = LastAnswer::default();
-    entries.for_each(|entry| answer.apply(&entry.event));
-    let mut text = answer.text;
-    if !completion.is_empty() {
-        text = text.replace(completion, "");
-    }
-    let text = text.trim();
-    (!text.is_empty()).then(|| text.to_owned())
-}
-
-impl LastAnswer {
-    fn apply(&mut self, event: &Event<'_>) {
-        match event {
+    let mut answer = String::new();
+    // A closed answer is replaced by the next text. Commit messages are no answers.
+    let (mut is_closed, mut is_muted) = (false, false);
+    for entry in entries {
+        match entry.event {
             Event::AgentStarted { purpose, .. } => {
-                self.is_muted = *purpose == Purpose::CommitMessage;
-                self.is_closed |= !self.is_muted;
+                is_muted = purpose == Purpose::CommitMessage;
+                is_closed |= !is_muted;
             }
-            Event::ToolStarted { subagent: false, .. } => self.is_closed = true,
-            Event::Retracted { .. } if !self.is_muted => self.text.clear(),
-            Event::Text { text, joined, subagent: false } if !self.is_muted => {
-                if std::mem::take(&mut self.is_closed) {
-                    self.text.clear();
-                } else if !joined && !self.text.is_empty() {
-                    self.text.push('\n');
+            Event::ToolStarted { subagent: false, .. } => is_closed = true,
+            Event::Retracted { .. } => answer.clear(),
+            Event::Text { text, joined, subagent: false } if !is_muted => {
+                if std::mem::take(&mut is_closed) {
+                    answer.clear();
+                } else if !joined {
+                    answer.push('\n');
                 }
-                self.text.push_str(text);
-                if self.text.len() > 2 * MAX_BYTES {
-                    self.text = text::suffix(&self.text, MAX_BYTES / 4).to_owned();
-                }
+                answer.push_str(&text);
             }
             _ => {}
         }
     }
+    if !completion.is_empty() {
+        answer = answer.replace(completion, "");
+    }
+    Some(answer.trim().to_owned()).filter(|answer| !answer.is_empty())
 }
 
 #[cfg(test)]

@@ -36,8 +36,7 @@ impl Summary {
             state: word,
             answer: None,
             diff_stat: None,
-            merge: None,
-            archive_command: None,
+            default_branch: None,
             started_ms: state.clock.started_ms,
             ended_ms: Some(state.clock.last_ms).filter(|last_ms| *last_ms != 0),
             duration_ms: state.duration_ms(None),
@@ -62,20 +61,11 @@ impl Summary {
     }
 }
 
-/// Returns the first line of a prompt as a title.
+/// Returns the first line of a prompt as a title, without the count of iterations that may stand before it.
 pub fn title(prompt: &str) -> String {
-    let is_text = |line: &&str| {
-        let counts = line.starts_with("Iteration ") && line.ends_with(" remaining.");
-        !line.is_empty() && !counts
-    };
-    let mut lines = prompt.lines().map(|line| line.trim_start_matches(['#', ' ']).trim());
-    let line = lines.find(is_text).unwrap_or_default();
-    if line.chars().count() <= MAX_TITLE {
-        return line.to_owned();
-    }
-    let start = text::prefix(line, MAX_TITLE);
-    let end = start.rfind(' ').unwrap_or(start.len());
-    format!("{}…", start[..end].trim_end_matches([',', '.', ':', ' ']))
+    let lines = prompt.lines().map(|line| line.trim_start_matches(['#', ' ']).trim());
+    let mut lines = lines.filter(|line| !line.is_empty() && !line.ends_with(" remaining."));
+    text::truncate(lines.next().unwrap_or_default(), MAX_TITLE, "…").into_owned()
 }
 
 fn end(state: &RunState, activity: Option<RunActivity>) -> EndSummary {

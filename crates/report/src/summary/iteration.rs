@@ -41,18 +41,7 @@ pub(super) fn state_label(iteration: &IterationSummary) -> &'static str {
     }
 }
 
-/// `1 commit, started 2 times, 3 attempts`, without what is usual.
-pub(super) fn counts_text(iteration: &IterationSummary) -> String {
-    let (starts, attempts) = (iteration.record.starts, iteration.record.attempts);
-    let parts = [
-        Some(count(iteration.commits.len(), "commit")).filter(|_| !iteration.commits.is_empty()),
-        (starts > 1).then(|| format!("started {starts} times")),
-        (attempts > starts.max(1)).then(|| format!("{attempts} attempts")),
-    ];
-    parts.into_iter().flatten().collect::<Vec<String>>().join(", ")
-}
-
-pub(super) fn cost(iteration: &IterationSummary) -> String {
+fn cost(iteration: &IterationSummary) -> String {
     match (iteration.record.usage.cost_usd, iteration.estimated_cost_usd) {
         (_, Some(guess)) => format!("~{}", text::format_dollars(guess)),
         (Some(reported), None) => text::format_dollars(reported),
@@ -60,92 +49,74 @@ pub(super) fn cost(iteration: &IterationSummary) -> String {
     }
 }
 
+/// A row of the list of iterations.
 #[derive(Debug)]
-pub(super) enum IterationDetail {
-    Plain(String),
-    Bad(String),
+pub(super) struct IterationRow {
+    pub(super) cells: [String; 5],
+    pub(super) notes: Vec<IterationNote>,
 }
 
-impl IterationDetail {
-    pub(super) fn text(&self) -> &str {
-        let (IterationDetail::Plain(text) | IterationDetail::Bad(text)) = self;
-        text
-    }
+#[derive(Debug)]
+pub(super) struct IterationNote {
+    pub(super) text: String,
+    pub(super) is_failure: bool,
 }
 
-pub(super) fn details(iteration: &IterationSummary) -> Vec<IterationDetail> {
-    let mut details = Vec::new();
-    if let Some(head) = iteration.record.head.as_ref().filter(|_| iteration.commits.is_empty()) {
-        details.push(IterationDetail::Plain(format!("HEAD moved to {}", short_commit_id(head))));
-    }
-    if iteration.record.waited_ms >= MIN_WAIT_MS {
-        details.push(IterationDetail::Plain(format!(
-            "waited {}",
-            text::format_duration(iteration.record.waited_ms)
-        )));
-    }
-    let mut failures = Listed::default();
-    iteration.record.failures.iter().for_each(|why| failures.push(why.clone()));
-    let failed = failures.first.iter().take(MAX_FAILURES).map(|entry| match entry.times {
-        1 => format!("failed: {}", entry.item),
-        times => format!("failed {times} times: {}", entry.item),
-    });
-    details.extend(failed.map(IterationDetail::Bad));
-    let more = failures.first.len().saturating_sub(MAX_FAILURES);
-    details.extend((more > 0).then(|| IterationDetail::Plain(format!("and {more} more"))));
-    let scm = iteration.record.scm_failed.iter().take(MAX_FAILURES);
-    details.extend(
-        scm.map(|it| IterationDetail::Bad(format!("SCM task failed: {}: {}", it.task, it.reason))),
-    );
-    let vetoed = iteration.record.vetoed.iter();
-    details.extend(vetoed.map(|why| IterationDetail::Bad(format!("not done: {why}"))));
-    details
-}
+pub(super) const COLUMNS: [&str; 5] = ["#", "outcome", "time", "cost", "tools"];
 
-/// The first and last iterations, and those between that are summarized.
-pub(super) fn collapse_middle(
+/// Returns the first and last iterations, with one row for those between.
+pub(super) fn rows(
     iterations: &[IterationSummary],
     first: usize,
     last: usize,
-) -> (&[IterationSummary], &[IterationSummary], &[IterationSummary]) {
+) -> Vec<IterationRow> {
     if iterations.len() <= first + last + 1 {
-        return (iterations, &[], &[]);
+        return iterations.iter().map(row).collect();
     }
     let (first, rest) = iterations.split_at(first);
     let (middle, last) = rest.split_at(rest.len() - last);
-    (first, middle, last)
+    let cells = ["…", &format!("{} more", middle.len()), "", "", ""].map(str::to_owned);
+    let middle = IterationRow { cells, notes: Vec::new() };
+    first.iter().map(row).chain([middle]).chain(last.iter().map(row)).collect()
 }
 
-pub(super) fn brief(iterations: &[IterationSummary]) -> String {
-    let mut states: Vec<(&str, u32)> = Vec::new();
-    let (mut took, mut commits) = (0_u64, 0);
-    let (mut cost, mut guessed) = (None, "");
-    for iteration in iterations {
-        took = took.saturating_add(iteration.record.duration_ms);
-        commits += iteration.commits.len();
-        if iteration.estimated_cost_usd.is_some() {
-            guessed = "~";
-        }
-        if let Some(own) = iteration.estimated_cost_usd.or(iteration.record.usage.cost_usd) {
-            *cost.get_or_insert(0.0) += own;
-        }
-        let word = state_label(iteration);
-        match states.iter_mut().find(|(known, _)| *known == word) {
-            Some((_, count)) => *count += 1,
-            None => states.push((word, 1)),
-        }
-    }
-    states.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    let states: Vec<String> =
-        states.into_iter().map(|(word, count)| format!("{count} {word}")).collect();
-    let cost =
-        cost.map(|cost| format!(", {guessed}{}", text::format_dollars(cost))).unwrap_or_default();
-    let number = |iteration: Option<&IterationSummary>| iteration.map_or(0, |it| it.record.number);
-    format!(
-        "{} to {}: {}; {}{cost}, {commits} commits",
-        number(iterations.first()),
-        number(iterations.last()),
-        states.join(", "),
-        text::format_duration(took)
-    )
+fn row(iteration: &IterationSummary) -> IterationRow {
+    let cells = [
+        iteration.record.number.to_string(),
+        state_label(iteration).to_owned(),
+        text::format_duration(iteration.record.duration_ms),
+        cost(iteration),
+        iteration.record.tools.to_string(),
+    ];
+    let note = |is_failure| move |text| IterationNote { text, is_failure };
+    let remarks = remarks(iteration).into_iter().map(note(false));
+    IterationRow { cells, notes: remarks.chain(failures(iteration).map(note(true))).collect() }
+}
+
+fn remarks(iteration: &IterationSummary) -> Vec<String> {
+    let record = &iteration.record;
+    let moved = record.head.as_ref().filter(|_| iteration.commits.is_empty());
+    let parts = [
+        Some(count(iteration.commits.len(), "commit")).filter(|_| !iteration.commits.is_empty()),
+        moved.map(|head| format!("HEAD moved to {}", short_commit_id(head))),
+        (record.starts > 1).then(|| format!("started {} times", record.starts)),
+        (record.attempts > record.starts.max(1)).then(|| format!("{} attempts", record.attempts)),
+        (record.waited_ms >= MIN_WAIT_MS)
+            .then(|| format!("waited {}", text::format_duration(record.waited_ms))),
+    ];
+    parts.into_iter().flatten().collect()
+}
+
+fn failures(iteration: &IterationSummary) -> impl Iterator<Item = String> {
+    let record = &iteration.record;
+    let mut failures = Listed::default();
+    record.failures.iter().for_each(|why| failures.push(why.clone()));
+    let failures = failures.first.into_iter().take(MAX_FAILURES).map(|entry| match entry.times {
+        1 => format!("failed: {}", entry.item),
+        times => format!("failed {times} times: {}", entry.item),
+    });
+    let scm = record.scm_failed.iter().take(MAX_FAILURES);
+    let scm = scm.map(|it| format!("SCM task failed: {}: {}", it.task, it.reason));
+    let vetoed = record.vetoed.iter().map(|why| format!("not done: {why}"));
+    failures.chain(scm).chain(vetoed)
 }

@@ -3,14 +3,17 @@
 use jiff::tz::TimeZone;
 
 use super::words::{count, format_time, group_thousands, sentence, short_commit_id};
-use super::{CommitRangeCounts, DiffStat, MergeState, RunActivity, Summary};
+use super::{DiffStat, RunActivity, Summary};
 use crate::next_steps::{NextSteps, RunEnding};
 use crate::state_word::StateWord;
 use ralph_events::event::{Class, Outcome, WaitReason};
 use ralph_events::run_state::{GuardrailResult, Wait};
 use ralph_events::text;
 
-const MAX_CHECKS: usize = 5;
+/// The completion rule of a task list in the default place.
+const DEFAULT_LIST_PASSES: &str = "every story of ralph/tasks.json passes";
+const NO_CHECKS: &str =
+    "This run has no checks: nothing proves it. Add guardrails to .ralph/settings.json.";
 
 /// Name and value.
 pub(super) type Row = (&'static str, String);
@@ -81,29 +84,20 @@ fn completion(facts: &Summary) -> String {
 
 fn open_sentence(facts: &Summary, zone: &TimeZone) -> String {
     let position = position(facts);
+    let time = |ms: i64| format_time(ms, zone);
     match facts.activity {
-        _ if facts.state == StateWord::Asks => {
-            format!("The agent waits for an answer{position}.")
-        }
-        Some(RunActivity::Working) => match facts.open_iteration() {
-            Some(open) => {
-                let took = text::format_duration(open.duration_ms);
-                format!("Working on iteration {} for {took}.", open.number)
-            }
-            None => format!("Working{position}."),
-        },
+        _ if facts.state == StateWord::Asks => format!("The agent waits for an answer{position}."),
+        Some(RunActivity::Working) => format!("Working{position}."),
         Some(RunActivity::Waiting { until_ms }) => {
-            format!("Waiting until {}{position}.", format_time(until_ms, zone))
+            format!("Waiting until {}{position}.", time(until_ms))
         }
         Some(RunActivity::Paused { since_ms }) => {
-            format!("Paused since {}{position}.", format_time(since_ms, zone))
+            format!("Paused since {}{position}.", time(since_ms))
         }
         None => {
-            let last = facts.ended_ms.map(|ms| format!(" Last seen {}.", format_time(ms, zone)));
-            format!(
-                "Interrupted{position}: ralph was killed, or the machine went down.{}",
-                last.unwrap_or_default()
-            )
+            let seen = facts.ended_ms.map(|ms| format!(" Last seen {}.", time(ms)));
+            let why = "ralph was killed, or the machine went down.";
+            format!("Interrupted{position}: {why}{}", seen.unwrap_or_default())
         }
     }
 }
@@ -121,13 +115,12 @@ fn position(facts: &Summary) -> String {
 
 /// The commits in a sentence; `None` if the run did not see a repository.
 fn committed(facts: &Summary) -> Option<String> {
-    let own_count = facts.commits().count();
-    if own_count == 0 {
+    let made = facts.commits().count();
+    if made == 0 {
         return facts.head.is_some().then(|| "No commits.".to_owned());
     }
-    let commits = |n: usize| count(n, "commit");
     if facts.repository_gone {
-        return Some(format!("{} in a repository that is gone.", commits(own_count)));
+        return Some(format!("{} in a repository that is gone.", count(made, "commit")));
     }
     let last = facts.commit_range().map(|(_, to)| to);
     let last = facts.commits().find(|commit| Some(commit.id.as_str()) == last);
@@ -137,25 +130,21 @@ fn committed(facts: &Summary) -> Option<String> {
         (_, Some(branch)) => format!(" on {branch}"),
         (_, None) => String::new(),
     };
-    let range = facts.range_counts.unwrap_or(CommitRangeCounts {
-        commits: u32::try_from(own_count).unwrap_or(u32::MAX),
-        own: u32::try_from(own_count).unwrap_or(u32::MAX),
-    });
     // The range is what the command under "Next" shows.
-    let others = match range.commits.saturating_sub(range.own) {
-        0 => String::new(),
-        n => format!(" ({n} not by this run)"),
-    };
-    let elsewhere = match own_count.saturating_sub(range.own as usize) {
-        0 => String::new(),
-        n => format!("; {n} more gone or on another branch"),
-    };
-    let size = facts.diff_stat.map(|DiffStat { files, added, removed }| {
+    let range = facts.range_counts.map(|range| (range.commits as usize, range.own as usize));
+    let (shown, own) = range.unwrap_or((made, made));
+    let mut words = format!("{}{branch}", count(shown, "commit"));
+    if shown > own {
+        words += &format!(" ({} not by this run)", shown - own);
+    }
+    if made > own {
+        words += &format!("; {} more gone or on another branch", made - own);
+    }
+    if let Some(DiffStat { files, added, removed }) = facts.diff_stat {
         let (added, removed) = (group_thousands(added), group_thousands(removed));
-        format!(", {}, +{added} −{removed}", count(files as usize, "file"))
-    });
-    let shown = commits(range.commits as usize);
-    Some(format!("{shown}{branch}{others}{elsewhere}{}.", size.unwrap_or_default()))
+        words += &format!(", {}, +{added} −{removed}", count(files as usize, "file"));
+    }
+    Some(format!("{words}."))
 }
 
 /// The figures that matter most.
@@ -173,7 +162,7 @@ pub(super) fn main_rows(facts: &Summary) -> Vec<Row> {
     rows
 }
 
-pub(super) fn total_wait_ms(facts: &Summary) -> u64 {
+fn total_wait_ms(facts: &Summary) -> u64 {
     let limits = facts.waits.iter().filter(|wait| wait.reason == WaitReason::RateLimit);
     let waited = |wait: &Wait| wait.ended_ms.map_or(0, |ended| (ended - wait.from_ms).max(0));
     limits.map(waited).sum::<i64>().unsigned_abs()
@@ -222,9 +211,7 @@ fn checks(facts: &Summary) -> impl DoubleEndedIterator<Item = &GuardrailResult> 
 pub(super) fn check_commands(facts: &Summary) -> Vec<&str> {
     let mut commands: Vec<&str> = Vec::new();
     for check in facts.iterations.iter().flat_map(|iteration| &iteration.record.guardrails) {
-        if !commands.contains(&check.command.as_str())
-            && commands.len() < super::sections::MAX_LINES
-        {
+        if !commands.contains(&check.command.as_str()) {
             commands.push(&check.command);
         }
     }
@@ -238,32 +225,24 @@ fn checks_line(facts: &Summary) -> Option<String> {
         return match planned.filter(|checks| !checks.is_empty()) {
             Some(checks) => Some(format!("not run yet: {checks}")),
             None if facts.iterations.is_empty() => None,
-            None => Some(
-                "This run has no checks: nothing proves it. Add guardrails to \
-                 .ralph/settings.json."
-                    .to_owned(),
-            ),
+            None => Some(NO_CHECKS.to_owned()),
         };
     }
-    let last = facts.iterations.last().map_or(&[][..], |last| &last.record.guardrails);
     let one = |command: &&str| {
-        let is_own = |check: &&GuardrailResult| check.command == *command;
-        let results: Vec<bool> = checks(facts).filter(is_own).map(|check| check.passed).collect();
+        let own = checks(facts).filter(|check| check.command == *command);
+        let results: Vec<bool> = own.map(|check| check.passed).collect();
         let (passed, all) = (results.iter().filter(|passed| **passed).count(), results.len());
-        let is_current = last.iter().any(|check| is_own(&check) && !check.cut_off);
-        let now = match (results.last(), is_current) {
+        let now = match (results.last(), facts.open_iteration()) {
             (None, _) => return format!("{command} interrupted"),
             (Some(true), _) if passed == all => "",
-            (Some(true), true) => ", passes now",
-            (Some(true), false) => ", passed last",
-            (Some(false), true) => ", fails now",
-            (Some(false), false) => ", failed last",
+            (Some(true), None) => ", passes now",
+            (Some(true), Some(_)) => ", passed last",
+            (Some(false), None) => ", fails now",
+            (Some(false), Some(_)) => ", failed last",
         };
         format!("{command} {passed} of {all} passed{now}")
     };
-    let more = commands.len().saturating_sub(MAX_CHECKS);
-    let more = (more > 0).then(|| format!("and {more} more"));
-    let shown: Vec<String> = commands.iter().take(MAX_CHECKS).map(one).chain(more).collect();
+    let shown: Vec<String> = commands.iter().map(one).collect();
     Some(shown.join(" · "))
 }
 
@@ -309,42 +288,39 @@ pub(super) fn detail_rows(facts: &Summary, zone: &TimeZone) -> Vec<Row> {
 /// Returns what to do now: look at the commits, merge them, archive the task list, resume.
 pub(super) fn next_steps(facts: &Summary, zone: &TimeZone) -> NextSteps {
     let mut steps = NextSteps::default();
-    let is_complete = is_complete(facts);
-    match (&facts.merge, facts.commit_range()) {
-        _ if facts.repository_gone => {}
-        (Some(merge), Some(_)) if is_complete => steps.commands.extend(merge_commands(merge)),
-        (_, Some((from, to))) => {
-            let (from, to) = (short_commit_id(from), short_commit_id(to));
-            steps.commands.push(format!("git log --oneline {from}..{to}"));
-            if facts.commits().any(|commit| commit.is_detached && short_commit_id(&commit.id) == to)
-            {
-                steps.commands.push(format!("git branch NAME {to}"));
-            }
-        }
-        (_, None) => {}
-    }
-    steps.commands.extend(facts.archive_command.clone().filter(|_| is_complete));
     if facts.activity.is_none() && is_readable(facts) {
-        let ending = ending_steps(facts, zone);
-        steps.notes.extend(ending.notes);
-        steps.commands.extend(ending.commands);
+        steps = ending_steps(facts, zone);
     }
-    if facts.end.notify_pending && is_complete {
+    let resume = std::mem::take(&mut steps.commands);
+    steps.commands = commit_commands(facts);
+    if facts.state == StateWord::Complete && facts.info.completion == DEFAULT_LIST_PASSES {
+        steps.commands.push("ralph archive".to_owned());
+    }
+    steps.commands.extend(resume);
+    if facts.end.notify_pending && is_complete(facts) {
         steps.commands.push(format!("ralph resume {}", short_run_id(facts)));
     }
     steps
 }
 
-fn merge_commands(merge: &MergeState) -> Vec<String> {
-    let MergeState { branch, default_branch, .. } = merge;
-    let (name, range) = (shell_words::quote(branch), format!("{default_branch}..{branch}"));
-    let mut commands = vec![format!("git log --oneline {}", shell_words::quote(&range))];
-    if merge.is_checked_out {
-        commands.push(format!("git switch {}", shell_words::quote(default_branch)));
+fn commit_commands(facts: &Summary) -> Vec<String> {
+    let Some((from, to)) = facts.commit_range().filter(|_| !facts.repository_gone) else {
+        return Vec::new();
+    };
+    if let (Some(base), Some(branch)) = (&facts.default_branch, facts.branch())
+        && is_complete(facts)
+    {
+        let (range, branch) = (format!("{base}..{branch}"), shell_words::quote(branch));
+        return vec![
+            format!("git log --oneline {}", shell_words::quote(&range)),
+            format!("git switch {}", shell_words::quote(base)),
+            format!("git merge --ff-only {branch}"),
+        ];
     }
-    let flag = if merge.is_fast_forward { "--ff-only " } else { "" };
-    commands.push(format!("git merge {flag}{name}"));
-    commands
+    let is_detached = facts.commits().any(|commit| commit.is_detached && commit.id == to);
+    let (from, to) = (short_commit_id(from), short_commit_id(to));
+    let keep = is_detached.then(|| format!("git branch NAME {to}"));
+    [format!("git log --oneline {from}..{to}")].into_iter().chain(keep).collect()
 }
 
 fn ending_steps(facts: &Summary, zone: &TimeZone) -> NextSteps {

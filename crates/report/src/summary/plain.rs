@@ -4,15 +4,13 @@ use std::fmt::Write;
 
 use jiff::tz::TimeZone;
 
-use super::iteration;
-use super::overview::{Row, short_run_id};
-use super::sections::{Report, Section, SectionKind, report};
-use super::words::{sanitize, wrap};
+use super::iteration::{self, COLUMNS, IterationRow};
+use super::overview::short_run_id;
+use super::sections::{Line, LineKind, Section, report};
+use super::words::{output_line, sanitize, wrap};
 use super::{IterationSummary, Summary};
-use crate::next_steps::NextSteps;
 use crate::style::TextRole;
 use crate::width;
-use ralph_events::text;
 
 /// Lines on a terminal are wrapped here, or at its width if it is narrower.
 const MAX_WIDTH: usize = 80;
@@ -30,13 +28,24 @@ pub enum TextFormat {
 
 pub fn render(facts: &Summary, zone: &TimeZone, format: TextFormat) -> String {
     let report = report(facts, zone);
-    match format {
-        TextFormat::Plain { color, width } => {
-            let width = width.map(|width| width.clamp(MIN_WIDTH, MAX_WIDTH));
-            TextPage { out: String::new(), color, width }.render(facts, &report)
-        }
-        TextFormat::Markdown => MarkdownPage { out: String::new() }.render(facts, &report),
-    }
+    let (title, state) = (sanitize(facts.title()), facts.state.as_str());
+    let TextFormat::Plain { color, width } = format else {
+        let mut page = MarkdownPage { out: format!("# {} — {state}\n\n", escape(&title)) };
+        let _ = writeln!(page.out, "{}\n", escape(&sanitize(&report.lead)));
+        report.findings.iter().chain(&report.next).for_each(|section| page.section(section));
+        page.iterations(&facts.iterations);
+        report.history.iter().for_each(|section| page.section(section));
+        return page.out;
+    };
+    let width = width.map(|width| width.clamp(MIN_WIDTH, MAX_WIDTH));
+    let mut page = TextPage { out: String::new(), color, width };
+    page.title(facts, &title);
+    page.paragraph("", "", &report.lead);
+    report.findings.iter().for_each(|section| page.section("  ", section));
+    page.iterations(&facts.iterations);
+    report.history.iter().for_each(|section| page.section("  ", section));
+    report.next.iter().for_each(|section| page.section("", section));
+    page.out
 }
 
 struct TextPage {
@@ -46,27 +55,6 @@ struct TextPage {
 }
 
 impl TextPage {
-    fn render(mut self, facts: &Summary, report: &Report<'_>) -> String {
-        self.title(facts, report.title);
-        self.paragraph("", &report.lead);
-        self.rows("", &report.rows);
-        report.findings.iter().for_each(|section| self.section(section));
-        self.iterations(&facts.iterations);
-        report.history.iter().for_each(|section| self.section(section));
-        self.heading("Details");
-        self.rows("  ", &report.details);
-        let NextSteps { notes, commands } = &report.next;
-        if !(notes.is_empty() && commands.is_empty()) {
-            let heading = self.paint(TextRole::Heading, "Next");
-            let _ = writeln!(self.out, "\n{heading}");
-            notes.iter().for_each(|note| self.paragraph("  ", note));
-            for command in commands {
-                let _ = writeln!(self.out, "  {}", sanitize(command));
-            }
-        }
-        self.out
-    }
-
     fn paint(&self, role: TextRole, words: &str) -> String {
         if !self.color {
             return words.to_owned();
@@ -76,55 +64,48 @@ impl TextPage {
     }
 
     fn title(&mut self, facts: &Summary, title: &str) {
-        let (title, state) = (sanitize(title), facts.state.as_str());
-        let run = format!("run {}", sanitize(short_run_id(facts)));
-        let used = width::display_width(&title) + state.len() + run.len() + " — ".chars().count();
+        let (state, run) = (facts.state.as_str(), format!("run {}", sanitize(short_run_id(facts))));
+        let used = width::display_width(&format!("{title} — {state}{run}"));
         let gap = self.width.unwrap_or(MAX_WIDTH).saturating_sub(used).max(2);
-        let (title, run) =
-            (self.paint(TextRole::Heading, &title), self.paint(TextRole::Faint, &run));
+        let title = self.paint(TextRole::Heading, title);
         let state = self.paint(facts.state.role(), state);
+        let run = self.paint(TextRole::Faint, &run);
         let _ = writeln!(self.out, "{title} — {state}{:gap$}{run}", "");
     }
 
-    fn paragraph(&mut self, indent: &str, words: &str) {
-        self.hanging(indent, indent, words);
-    }
-
-    fn hanging(&mut self, first: &str, rest: &str, words: &str) {
-        let words = width::one_line(words, 1_000, "…");
+    /// `rest` is the indent of all lines but the first.
+    fn paragraph(&mut self, first: &str, rest: &str, words: &str) {
         let room = self.width.unwrap_or(usize::MAX).saturating_sub(rest.len());
-        for (at, line) in wrap(&words, room).iter().enumerate() {
+        for (at, line) in wrap(&sanitize(words), room).iter().enumerate() {
             let indent = if at == 0 { first } else { rest };
             let _ = writeln!(self.out, "{indent}{line}");
         }
     }
 
-    fn rows(&mut self, indent: &str, rows: &[Row]) {
-        let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-        if indent.is_empty() && !rows.is_empty() {
-            self.out.push('\n');
-        }
-        for (name, value) in rows {
-            let label = self.paint(TextRole::Faint, &format!("{name:<width$}"));
-            let (first, rest) =
-                (format!("{indent}  {label}  "), " ".repeat(indent.len() + width + 4));
-            self.hanging(&first, &rest, value);
+    fn heading(&mut self, indent: &str, heading: &str) {
+        self.out.push('\n');
+        if !heading.is_empty() {
+            let heading = self.paint(TextRole::Heading, &sanitize(heading));
+            let _ = writeln!(self.out, "{indent}{heading}");
         }
     }
 
-    fn heading(&mut self, heading: &str) {
-        let heading = self.paint(TextRole::Heading, &sanitize(heading));
-        let _ = writeln!(self.out, "\n  {heading}");
-    }
-
-    fn section(&mut self, section: &Section) {
-        self.heading(&section.heading);
+    fn section(&mut self, indent: &str, section: &Section) {
+        self.heading(indent, &section.heading);
+        // The first rows stand without a heading.
+        let indent = if section.heading.is_empty() { "  " } else { &format!("{indent}  ") };
+        let names = section.lines.iter().map(|line| line.kind.name().len()).max().unwrap_or(0);
         for line in &section.lines {
-            match section.kind {
-                SectionKind::Quote => self.paragraph("    ", line),
-                SectionKind::List => self.hanging("    ", "      ", line),
-                SectionKind::Output | SectionKind::Commits => {
-                    let _ = writeln!(self.out, "    {}", output_line(line));
+            match line.kind {
+                LineKind::Row(name) => {
+                    let name = self.paint(TextRole::Faint, &format!("{name:<names$}"));
+                    let rest = " ".repeat(indent.len() + names + 2);
+                    self.paragraph(&format!("{indent}{name}  "), &rest, &line.text);
+                }
+                LineKind::Quote => self.paragraph(indent, indent, &line.text),
+                LineKind::Item => self.paragraph(indent, &format!("{indent}  "), &line.text),
+                LineKind::Code | LineKind::Commit => {
+                    let _ = writeln!(self.out, "{indent}{}", output_line(&line.text));
                 }
             }
         }
@@ -134,32 +115,22 @@ impl TextPage {
         if iterations.is_empty() {
             return;
         }
-        self.heading("Iterations");
-        let (first, middle, last) = iteration::collapse_middle(iterations, 3, 12);
-        first.iter().for_each(|iteration| self.iteration(iteration));
-        if !middle.is_empty() {
-            let _ = writeln!(self.out, "      …  {}", iteration::brief(middle));
+        self.heading("  ", "Iterations");
+        self.cells(&COLUMNS.map(str::to_owned), "");
+        for IterationRow { cells, notes } in iteration::rows(iterations, 3, 12) {
+            let (failures, remarks): (Vec<_>, Vec<_>) =
+                notes.into_iter().partition(|note| note.is_failure);
+            let remarks: Vec<String> = remarks.into_iter().map(|note| note.text).collect();
+            self.cells(&cells, &remarks.join(", "));
+            for note in failures {
+                self.paragraph("         ", "           ", &note.text);
+            }
         }
-        last.iter().for_each(|iteration| self.iteration(iteration));
     }
 
-    fn iteration(&mut self, iteration: &IterationSummary) {
-        let IterationSummary { record, .. } = iteration;
-        let counts = iteration::counts_text(iteration);
-        let comma = if counts.is_empty() { "" } else { ", " };
-        let s = if record.tools == 1 { "" } else { "s" };
-        let _ = writeln!(
-            self.out,
-            "    {:>3}  {:<19}  {:>8}  {:>8}  {:>4} tool{s}{comma}{counts}",
-            record.number,
-            iteration::state_label(iteration),
-            text::format_duration(record.duration_ms),
-            iteration::cost(iteration),
-            record.tools,
-        );
-        for detail in iteration::details(iteration) {
-            self.hanging("         ", "           ", detail.text());
-        }
+    fn cells(&mut self, [number, state, time, cost, tools]: &[String; 5], remarks: &str) {
+        let row = format!("{number:>3}  {state:<19}  {time:>8}  {cost:>8}  {tools:>5}  {remarks}");
+        let _ = writeln!(self.out, "    {}", row.trim_end());
     }
 }
 
@@ -168,57 +139,26 @@ struct MarkdownPage {
 }
 
 impl MarkdownPage {
-    fn render(mut self, facts: &Summary, report: &Report<'_>) -> String {
-        let (title, state) = (escape(&sanitize(report.title)), facts.state.as_str());
-        let lead = escape(&width::one_line(&report.lead, 1_000, "…"));
-        let _ = writeln!(self.out, "# {title} — {state}\n\n{lead}\n");
-        self.rows(&report.rows);
-        report.findings.iter().for_each(|section| self.section(section));
-        let NextSteps { notes, commands } = &report.next;
-        if !(notes.is_empty() && commands.is_empty()) {
-            self.heading("Next");
-            notes.iter().for_each(|note| self.bullet(note));
-            if !(notes.is_empty() || commands.is_empty()) {
-                self.out.push('\n');
-            }
-            commands.iter().for_each(|command| self.code(command));
-        }
-        self.iterations(&facts.iterations);
-        report.history.iter().for_each(|section| self.section(section));
-        self.heading("Details");
-        self.rows(&report.details);
-        self.out
-    }
-
-    fn rows(&mut self, rows: &[Row]) {
-        for (name, value) in rows {
-            let _ = writeln!(self.out, "- **{name}:** {}", escape(&sanitize(value)));
-        }
-    }
-
     fn heading(&mut self, heading: &str) {
-        let _ = writeln!(self.out, "\n## {}\n", escape(&sanitize(heading)));
-    }
-
-    fn bullet(&mut self, line: &str) {
-        let _ = writeln!(self.out, "- {}", escape(&sanitize(line)));
-    }
-
-    /// Indented, because a fence could occur in the text.
-    fn code(&mut self, line: &str) {
-        let _ = writeln!(self.out, "    {}", output_line(line));
+        let _ = writeln!(self.out, "## {}\n", escape(&sanitize(heading)));
     }
 
     fn section(&mut self, section: &Section) {
-        self.heading(&section.heading);
-        for line in &section.lines {
-            match section.kind {
-                SectionKind::List | SectionKind::Commits => self.bullet(line),
-                SectionKind::Output => self.code(line),
-                SectionKind::Quote => {
-                    let _ = writeln!(self.out, "> {}  ", escape(&sanitize(line)));
-                }
+        if !section.heading.is_empty() {
+            self.heading(&section.heading);
+        }
+        for group in section.lines.chunk_by(|a, b| a.kind.is_like(b.kind)) {
+            for Line { kind, text } in group {
+                let words = escape(&sanitize(text));
+                let _ = match kind {
+                    LineKind::Row(name) => writeln!(self.out, "- **{name}:** {words}"),
+                    LineKind::Item | LineKind::Commit => writeln!(self.out, "- {words}"),
+                    LineKind::Quote => writeln!(self.out, "> {words}  "),
+                    // Indented, because a fence could occur in the text.
+                    LineKind::Code => writeln!(self.out, "    {}", output_line(text)),
+                };
             }
+            self.out.push('\n');
         }
     }
 
@@ -227,38 +167,15 @@ impl MarkdownPage {
             return;
         }
         self.heading("Iterations");
-        self.out.push_str("| # | outcome | time | cost | tools | notes |\n");
+        let _ = writeln!(self.out, "| {} | notes |", COLUMNS.join(" | "));
         self.out.push_str("|--:|---|--:|--:|--:|---|\n");
-        let (first, middle, last) = iteration::collapse_middle(iterations, 50, 150);
-        first.iter().for_each(|iteration| self.iteration(iteration));
-        if !middle.is_empty() {
-            let _ = writeln!(self.out, "| … | {} | | | | |", iteration::brief(middle));
+        for IterationRow { cells, notes } in iteration::rows(iterations, 50, 150) {
+            let notes: Vec<String> = notes.iter().map(|it| escape(&sanitize(&it.text))).collect();
+            let cells = cells.map(|cell| escape(&cell)).join(" | ");
+            let _ = writeln!(self.out, "| {cells} | {} |", notes.join("<br>"));
         }
-        last.iter().for_each(|iteration| self.iteration(iteration));
+        self.out.push('\n');
     }
-
-    fn iteration(&mut self, iteration: &IterationSummary) {
-        let counts = Some(iteration::counts_text(iteration)).filter(|counts| !counts.is_empty());
-        let details = iteration::details(iteration);
-        let details = details.iter().map(|detail| escape(&sanitize(detail.text())));
-        let notes: Vec<String> = counts.into_iter().chain(details).collect();
-        let _ = writeln!(
-            self.out,
-            "| {} | {} | {} | {} | {} | {} |",
-            iteration.record.number,
-            iteration::state_label(iteration),
-            text::format_duration(iteration.record.duration_ms),
-            escape(&iteration::cost(iteration)),
-            iteration.record.tools,
-            notes.join("<br>")
-        );
-    }
-}
-
-/// Returns a line of a program's output, with its indent.
-pub(super) fn output_line(line: &str) -> String {
-    let indent = line.len() - line.trim_start_matches([' ', '\t']).len();
-    format!("{:width$}{}", "", sanitize(line), width = indent.min(20))
 }
 
 /// Escapes Markdown, including line starts.

@@ -2,116 +2,125 @@
 
 use jiff::tz::TimeZone;
 
-use super::overview::{self, Row};
-use super::words::{MAX_FAILURES, commit_line, format_time};
-use super::{IterationSummary, RunActivity, Summary};
-use crate::next_steps::{NextSteps, unchecked_work_note};
+use super::overview;
+use super::words::{MAX_FAILURES, commit_line, count, format_time};
+use super::{IterationSummary, Summary};
+use crate::next_steps::unchecked_work_note;
 use crate::run_table::continued_after_text;
-use ralph_events::event::{Class, Outcome, WaitReason};
+use ralph_events::event::{Class, Outcome};
 use ralph_events::journal;
-use ralph_events::run_state::{Continuation, GuardrailResult, Listed, ScmTaskState, Wait};
-use ralph_events::text;
+use ralph_events::run_state::{Continuation, GuardrailResult, Listed, ScmTaskState};
 
-pub(super) const MAX_LINES: usize = 50;
-const MAX_COMMITS: usize = 20;
+const MAX_LINES: usize = 50;
 const MAX_HISTORY: usize = 60;
-const MAX_ANSWER_LINES: usize = 12;
-const MAX_OUTPUT_LINES: usize = 15;
-const CUT_SHORT_MS: i64 = 2_000;
+/// Lines of the agent's last words, and of a check's output.
+const MAX_EXCERPT: usize = 15;
 
-/// The whole report except for the list of iterations.
+/// The whole report except for the list of iterations, which stands before `history`.
 #[derive(Debug)]
-pub(super) struct Report<'a> {
-    pub(super) title: &'a str,
+pub(super) struct Report {
     pub(super) lead: String,
-    pub(super) rows: Vec<Row>,
-    /// Before the iterations.
+    /// The first has no heading.
     pub(super) findings: Vec<Section>,
-    pub(super) next: NextSteps,
-    /// After the iterations.
+    /// First on a page, last on a terminal.
+    pub(super) next: Vec<Section>,
     pub(super) history: Vec<Section>,
-    pub(super) details: Vec<Row>,
 }
 
 #[derive(Debug)]
 pub(super) struct Section {
     pub(super) heading: String,
-    pub(super) kind: SectionKind,
-    pub(super) lines: Vec<String>,
+    pub(super) lines: Vec<Line>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Line {
+    pub(super) kind: LineKind,
+    pub(super) text: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SectionKind {
-    List,
+pub(super) enum LineKind {
+    /// A value with its name.
+    Row(&'static str),
+    Item,
+    /// Starts with an id.
+    Commit,
     /// Words of the agent.
     Quote,
-    /// Output of a program.
-    Output,
-    /// Each line starts with an id.
-    Commits,
+    /// Output of a program, or a command to type.
+    Code,
 }
 
-pub(super) fn report<'a>(facts: &'a Summary, zone: &TimeZone) -> Report<'a> {
-    let (check, output) = failure_output(facts);
-    let others = format!("Committed by others ({})", facts.commits_by_others.len());
-    let waited = text::format_duration(overview::total_wait_ms(facts));
-    let findings = [
-        ("Last words of the agent".to_owned(), SectionKind::Quote, answer_lines(facts)),
-        (check, SectionKind::Output, output),
-        ("Commits".to_owned(), SectionKind::Commits, commit_lines(facts)),
-        ("Worth a look".to_owned(), SectionKind::List, notices(facts)),
-        ("Left to do".to_owned(), SectionKind::List, remaining_lines(facts)),
-    ];
-    let history = [
-        (
-            "Checks by iteration (+ passed, - failed, ~ interrupted, . not run)".to_owned(),
-            SectionKind::Output,
-            check_history(facts),
-        ),
-        ("Resumed".to_owned(), SectionKind::List, continuation_lines(facts, zone)),
-        (
-            format!("Rate limits (waited {waited})"),
-            SectionKind::List,
-            rate_limit_lines(facts, zone),
-        ),
-        (others, SectionKind::Commits, facts.commits_by_others.iter().map(commit_line).collect()),
-    ];
-    let title = if facts.title.is_empty() { "Untitled run" } else { &facts.title };
-    Report {
-        title,
-        lead: overview::lead(facts, zone),
-        rows: overview::main_rows(facts),
-        findings: bounded(findings),
-        next: overview::next_steps(facts, zone),
-        history: bounded(history),
-        details: overview::detail_rows(facts, zone),
+impl LineKind {
+    pub(super) fn name(self) -> &'static str {
+        if let LineKind::Row(name) = self { name } else { "" }
+    }
+
+    /// Returns whether lines of both kinds belong to the same list.
+    pub(super) fn is_like(self, other: LineKind) -> bool {
+        std::mem::discriminant(&self) == std::mem::discriminant(&other)
     }
 }
 
+pub(super) fn report(facts: &Summary, zone: &TimeZone) -> Report {
+    let (check, output) = failure_output(facts);
+    let next = overview::next_steps(facts, zone);
+    let commands = lines(LineKind::Code, next.commands);
+    let others = facts.commits_by_others.iter().map(commit_line).collect();
+    Report {
+        lead: overview::lead(facts, zone),
+        findings: sections([
+            ("", rows(overview::main_rows(facts))),
+            (
+                "Last words of the agent",
+                lines(LineKind::Quote, excerpt(facts.answer.as_deref().unwrap_or_default())),
+            ),
+            (&check, lines(LineKind::Code, output)),
+            ("Commits", lines(LineKind::Commit, commit_lines(facts))),
+            ("Worth a look", lines(LineKind::Item, notices(facts))),
+            ("Left to do", lines(LineKind::Item, remaining_lines(facts))),
+        ]),
+        next: sections([("Next", [lines(LineKind::Item, next.notes), commands].concat())]),
+        history: sections([
+            (
+                "Checks by iteration (+ passed, - failed, ~ interrupted, . not run)",
+                lines(LineKind::Code, check_history(facts)),
+            ),
+            ("Resumed", lines(LineKind::Item, continuation_lines(facts, zone))),
+            ("Committed by others", lines(LineKind::Commit, others)),
+            ("Details", rows(overview::detail_rows(facts, zone))),
+        ]),
+    }
+}
+
+fn lines(kind: LineKind, texts: Vec<String>) -> Vec<Line> {
+    texts.into_iter().map(|text| Line { kind, text }).collect()
+}
+
+fn rows(rows: Vec<overview::Row>) -> Vec<Line> {
+    rows.into_iter().map(|(name, text)| Line { kind: LineKind::Row(name), text }).collect()
+}
+
 /// Leaves out empty sections and shortens long ones.
-fn bounded(sections: impl IntoIterator<Item = (String, SectionKind, Vec<String>)>) -> Vec<Section> {
-    let bounded = sections.into_iter().map(|(heading, kind, mut lines)| {
+fn sections<const N: usize>(sections: [(&str, Vec<Line>); N]) -> Vec<Section> {
+    let bounded = sections.into_iter().map(|(heading, mut lines)| {
         let more = lines.len().saturating_sub(MAX_LINES + 1);
         if more > 0 {
             lines.truncate(MAX_LINES);
-            lines.push(format!("and {more} more"));
+            lines.push(Line { kind: LineKind::Item, text: format!("and {more} more") });
         }
-        Section { heading, kind, lines }
+        Section { heading: heading.to_owned(), lines }
     });
     bounded.filter(|section| !section.lines.is_empty()).collect()
 }
 
-/// The end of the agent's last text.
-fn answer_lines(facts: &Summary) -> Vec<String> {
-    let answer = facts.answer.as_deref().unwrap_or_default();
-    last_lines(answer, MAX_ANSWER_LINES)
-}
-
-fn last_lines(text: &str, max: usize) -> Vec<String> {
+/// Returns the last lines, with a mark if there are more.
+fn excerpt(text: &str) -> Vec<String> {
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-    let omitted = lines.len().saturating_sub(max);
-    let mark = (omitted > 0).then_some("…");
-    mark.into_iter().chain(lines[omitted..].iter().copied()).map(str::to_owned).collect()
+    let start = lines.len().saturating_sub(MAX_EXCERPT);
+    let mark = (start > 0).then_some("…");
+    mark.into_iter().chain(lines[start..].iter().copied()).map(str::to_owned).collect()
 }
 
 /// The feedback about a check starts with its name.
@@ -126,32 +135,24 @@ fn failure_output(facts: &Summary) -> (String, Vec<String>) {
         return (String::new(), Vec::new());
     };
     let exit = check.exit.map_or_else(|| "no exit code".to_owned(), |exit| exit.to_string());
-    let heading = format!("Why {} failed ({exit})", check.command);
     let feedback = facts.remaining.feedback.iter().find(|part| is_feedback_of(check, part));
     let output = feedback.and_then(|part| {
-        let ends = ["\nEnd of output:\n", "\nOutput (truncated):\n", "\nOutput:\n"];
-        ends.iter().find_map(|end| Some(part.split_once(end)?.1))
+        let starts = ["\nEnd of output:\n", "\nOutput (truncated):\n", "\nOutput:\n"];
+        starts.iter().find_map(|start| Some(part.split_once(start)?.1))
     });
-    let mut lines = last_lines(output.unwrap_or_default(), MAX_OUTPUT_LINES);
-    if !check.log.is_empty() {
-        lines.push(format!("(log: {})", check.log));
-    }
-    if lines.is_empty() {
-        lines.push("Its output is not in the journal.".to_owned());
-    }
-    (heading, lines)
+    let mut lines = excerpt(output.unwrap_or_default());
+    lines.push(format!("(log: {})", check.log));
+    (format!("Why {} failed ({exit})", check.command), lines)
 }
 
 /// The newest commits first.
 fn commit_lines(facts: &Summary) -> Vec<String> {
-    let line = |iteration: &IterationSummary, commit| {
-        format!("{} (iteration {})", commit_line(commit), iteration.record.number)
-    };
-    let own = facts.iterations.iter().rev();
-    let all = own.flat_map(|it| it.commits.iter().rev().map(move |commit| line(it, commit)));
-    let more = facts.commits().count().saturating_sub(MAX_COMMITS);
-    let more = (more > 0).then(|| format!("and {more} more"));
-    all.take(MAX_COMMITS).chain(more).collect()
+    let own = facts.iterations.iter().rev().flat_map(|iteration| {
+        let number = iteration.record.number;
+        let commits = iteration.commits.iter().rev();
+        commits.map(move |commit| format!("{} (iteration {number})", commit_line(commit)))
+    });
+    own.collect()
 }
 
 /// Everything that a person should check.
@@ -201,29 +202,24 @@ fn has_done_work(iteration: &IterationSummary) -> bool {
 
 fn scm_failure(task: &ScmTaskState) -> String {
     let ScmTaskState { task, failed_in, reason, recovered } = task;
-    let iterations = super::words::count(failed_in.len(), "iteration");
-    let last = failed_in.last().copied().unwrap_or_default();
+    let iterations = count(failed_in.len(), "iteration");
     let since = if *recovered { "; it succeeded later" } else { "" };
-    format!("{task} failed in {iterations}, last in iteration {last}: {reason}{since}")
+    format!("{task} failed in {iterations}: {reason}{since}")
 }
 
 fn remaining_lines(facts: &Summary) -> Vec<String> {
-    let undone = facts.scm.iter().filter(|task| !task.recovered);
-    let mut lines: Vec<String> =
-        undone.map(|task| format!("SCM task not done: {}: {}", task.task, task.reason)).collect();
     let left = &facts.remaining;
-    let stories = left.stories.filter(|(done, total)| done < total);
-    if let Some(story) = left.story.as_ref().filter(|_| stories.is_some()) {
-        lines.push(format!("Next story: {story}"));
-    }
-    lines.extend(left.problems.iter().map(|problem| format!("Not done: {problem}")));
-    // The output of the failing check is shown in full.
+    // The output of the failing check has its own section.
     let shown = overview::failing_check(facts);
-    let feedback = left.feedback.iter();
-    let feedback = feedback.filter(|part| !shown.is_some_and(|check| is_feedback_of(check, part)));
-    lines.extend(feedback.map(|part| format!("Pending feedback: {part}")));
-    lines.extend(left.plan.iter().map(|entry| format!("Open in the agent's plan: {entry}")));
-    lines
+    let is_new = |part: &&String| !shown.is_some_and(|check| is_feedback_of(check, part));
+    let undone = facts.scm.iter().filter(|task| !task.recovered);
+    let undone = undone.map(|task| format!("SCM task not done: {}: {}", task.task, task.reason));
+    undone
+        .chain(left.story.iter().map(|story| format!("Next story: {story}")))
+        .chain(left.problems.iter().map(|problem| format!("Not done: {problem}")))
+        .chain(left.feedback.iter().filter(is_new).map(|it| format!("Pending feedback: {it}")))
+        .chain(left.plan.iter().map(|entry| format!("Open in the agent's plan: {entry}")))
+        .collect()
 }
 
 /// A line per check with a sign per iteration.
@@ -239,13 +235,11 @@ fn check_history(facts: &Summary) -> Vec<String> {
             }
         };
         let signs: String = facts.iterations.iter().map(sign).collect();
-        let shown = match signs.len().checked_sub(MAX_HISTORY) {
-            Some(cut @ 1..) => format!("…{}", &signs[cut..]),
-            _ => signs,
-        };
-        format!("{shown}  {command}")
+        let start = signs.len().saturating_sub(MAX_HISTORY);
+        let cut = if start > 0 { "…" } else { "" };
+        format!("{cut}{}  {command}", &signs[start..])
     };
-    overview::check_commands(facts).into_iter().map(line).collect()
+    overview::check_commands(facts).into_iter().take(MAX_LINES).map(line).collect()
 }
 
 fn continuation_lines(facts: &Summary, zone: &TimeZone) -> Vec<String> {
@@ -257,27 +251,4 @@ fn continuation_lines(facts: &Summary, zone: &TimeZone) -> Vec<String> {
         format!("{time}, after {after}{}", again.or(checked).unwrap_or_default())
     };
     facts.continued.iter().map(line).collect()
-}
-
-fn rate_limit_lines(facts: &Summary, zone: &TimeZone) -> Vec<String> {
-    let length =
-        |from: i64, until: i64| text::format_duration(u64::try_from(until - from).unwrap_or(0));
-    let line = |wait: &Wait| {
-        let Wait { iteration, from_ms, until_ms, ended_ms, .. } = *wait;
-        let from = format_time(from_ms, zone);
-        let planned = length(from_ms, until_ms);
-        let how = match ended_ms {
-            Some(ended) if ended + CUT_SHORT_MS < until_ms => {
-                format!("for {} of {planned}, then stopped", length(from_ms, ended))
-            }
-            Some(ended) => format!("for {}", length(from_ms, ended)),
-            None if facts.activity == Some(RunActivity::Waiting { until_ms }) => {
-                format!("until {}", format_time(until_ms, zone))
-            }
-            None => format!("for {planned}, interrupted"),
-        };
-        format!("iteration {iteration}: from {from} {how}")
-    };
-    let limits = facts.waits.iter().filter(|wait| wait.reason == WaitReason::RateLimit);
-    limits.map(line).collect()
 }

@@ -282,16 +282,13 @@ seen 2026-11-15 21:21:30. 2 commits.
     Open in the agent's plan: print
 
   Iterations
-      1  check failed             1m0s     $0.25     3 tools, 1 commit
-      2  answered                 1m0s     $0.50     3 tools, 1 commit
-         waited 1h0m
-      3  interrupted              9.0s         -     0 tools
+      #  outcome                  time      cost  tools
+      1  check failed             1m0s     $0.25      3  1 commit
+      2  answered                 1m0s     $0.50      3  1 commit, waited 1h0m
+      3  interrupted              9.0s         -      0
 
   Checks by iteration (+ passed, - failed, ~ interrupted, . not run)
     -+. make test
-
-  Rate limits (waited 1h0m)
-    iteration 2: from 2026-11-15 20:21:02 for 1h0m
 
   Details
     Run        20261115-2027-ab12
@@ -320,7 +317,7 @@ fn summary_escapes_agent_text_in_markdown_and_html() {
     let html = html::render(&night(), &TimeZone::UTC);
     assert!(html.contains("<title>Make *all* tests pass — interrupted · ralph</title>"), "{html}");
     assert!(html.contains("<code>bbb2222</code> Fix &lt;the&gt; parser | and more"), "{html}");
-    assert_eq!(html.matches("<rect").count(), 6, "two bars for each iteration");
+    assert_eq!(html.matches("<rect").count(), 3, "a bar for each iteration");
     assert!(!html.contains("://"), "nothing comes from elsewhere");
 }
 
@@ -345,9 +342,7 @@ fn summary_of_ten_thousand_iterations_stays_small() {
     let facts = read(events, None);
     let text = terminal(&facts);
     assert!(text.lines().count() < 200, "{}", text.lines().count());
-    assert!(
-        text.contains("      …  4 to 9988: 8559 answered, 1426 check failed; 166h25m, $9.98, 9985")
-    );
+    assert!(text.contains("      …  9985 more\n"), "{text}");
     assert!(text.contains("make test 8572 of 10000 passed, passes now"), "{text}");
     let html = html::render(&facts, &TimeZone::UTC);
     assert!(html.len() < 1 << 20, "{}", html.len());

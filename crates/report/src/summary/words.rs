@@ -66,5 +66,11 @@ pub(super) fn wrap(text: &str, room: usize) -> Vec<String> {
 
 /// Returns the text on one line, without control sequences.
 pub(super) fn sanitize(text: &str) -> String {
-    width::one_line(text, 300, "…")
+    width::one_line(text, 500, "…")
+}
+
+/// Returns a line of a program's output, with its indent.
+pub(super) fn output_line(line: &str) -> String {
+    let indent = line.len() - line.trim_start_matches([' ', '\t']).len();
+    format!("{:width$}{}", "", sanitize(line), width = indent.min(20))
 }

@@ -200,7 +200,7 @@ fn summary_shows_end_cause_and_marks_estimated_cost() {
             *ended_by = cause;
             *failure = kind.map(|kind| Failure { kind, message: String::new(), resets_at: None });
         }
-        let mut facts = read(
+        let facts = read(
             vec![
                 (1, 1, iteration_started()),
                 (2, 1, event),
@@ -208,7 +208,7 @@ fn summary_shows_end_cause_and_marks_estimated_cost() {
             ],
             None,
         );
-        iteration::state_label(&facts.iterations.remove(0))
+        iteration::rows(&facts.iterations, 1, 1)[0].cells[1].clone()
     };
     assert_eq!(ended(Some(EndCause::Budget), None), "run budget");
     assert_eq!(ended(Some(EndCause::IterationBudget), None), "iteration budget");
