@@ -215,7 +215,7 @@ fn report_opens_page_in_browser_or_names_its_path() {
     report().code(0).stdout_is(&path).stderr_is("");
     wait_until(LONG, || std::fs::read_to_string(&opened).is_ok_and(|shown| shown == path));
     let page = std::fs::read_to_string(page).unwrap();
-    assert!(page.contains("<blockquote>All good.</blockquote>"), "{page}");
+    assert!(page.contains("<blockquote><p>All good.</p></blockquote>"), "{page}");
 }
 
 #[test]

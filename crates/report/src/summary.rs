@@ -258,11 +258,6 @@ impl Summary {
         self.range_counts = Some(CommitRangeCounts { commits: count(ids.len()), own: count(own) });
     }
 
-    /// Returns the title, also of a run whose start is lost.
-    fn title(&self) -> &str {
-        if self.title.is_empty() { "Untitled run" } else { &self.title }
-    }
-
     /// Returns the branch that the run worked on last.
     pub fn branch(&self) -> Option<&str> {
         self.info.last_branch.as_deref().or(self.info.branch.as_deref())

@@ -21,7 +21,7 @@ const STYLE: &str = include_str!("report.css");
 
 pub fn render(facts: &Summary, zone: &TimeZone) -> String {
     let report = report(facts, zone);
-    let (title, state) = (escape(facts.title()), facts.state.as_str());
+    let (title, state) = (escape(&facts.title), facts.state.as_str());
     let mut out = String::new();
     let _ = write!(
         out,
@@ -32,7 +32,7 @@ pub fn render(facts: &Summary, zone: &TimeZone) -> String {
          <title>{title} — {state} · ralph</title>\n<style>\n{STYLE}</style>\n<main>\n\
          <header><h1>{title}</h1>\n<p class=\"sub\"><b class=\"{state}\">{state}</b> {}</p></header>\n\
          <p class=\"lead\">{}</p>\n",
-        escape(&subtitle(facts)),
+        escape(&format!("run {} · {}", short_run_id(facts), facts.info.agent)),
         escape(&report.lead),
     );
     if !facts.iterations.is_empty() {
@@ -46,14 +46,6 @@ pub fn render(facts: &Summary, zone: &TimeZone) -> String {
     report.history.iter().for_each(|one| section(one, &mut out));
     out.push_str("</main>\n");
     out
-}
-
-/// `run a3f1 · claude · ralph/password-reset`
-fn subtitle(facts: &Summary) -> String {
-    let run = format!("run {}", short_run_id(facts));
-    let parts = [run.as_str(), &facts.info.agent, facts.branch().unwrap_or_default()];
-    let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-    parts.join(" · ")
 }
 
 fn section(section: &Section, out: &mut String) {

@@ -28,7 +28,7 @@ pub enum TextFormat {
 
 pub fn render(facts: &Summary, zone: &TimeZone, format: TextFormat) -> String {
     let report = report(facts, zone);
-    let (title, state) = (sanitize(facts.title()), facts.state.as_str());
+    let (title, state) = (sanitize(&facts.title), facts.state.as_str());
     let TextFormat::Plain { color, width } = format else {
         let mut page = MarkdownPage { out: format!("# {} — {state}\n\n", escape(&title)) };
         let _ = writeln!(page.out, "{}\n", escape(&sanitize(&report.lead)));
