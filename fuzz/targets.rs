@@ -401,7 +401,8 @@ pub fn journal_reader(data: &[u8]) {
     let zone = jiff::tz::TimeZone::UTC;
     let page = html::render(&facts, &zone);
     assert!(page.starts_with("<!"));
-    for form in [plain::TextFormat::Plain, plain::TextFormat::Markdown] {
+    let text = plain::TextFormat::Plain { color: false, width: Some(60) };
+    for form in [text, plain::TextFormat::Markdown] {
         let _ = plain::render(&facts, &zone, form);
     }
 }

@@ -73,7 +73,7 @@ fn resume_checks_and_commits_answer_without_paying_again() {
         let ended = events.last("iteration_ended");
         assert_eq!((&ended["attempt"], ended.get("cut_off")), (&json!(1), None));
         let report = project.ralph(["report"]).run();
-        report.code(0).stdout_has("what the agent of iteration 1 had done was checked");
+        report.code(0).stdout_has("; checked the work of iteration 1");
     }
 }
 
@@ -123,7 +123,7 @@ fn resume_judges_task_list_marked_before_kill() {
     // The task event is written even though the list has not changed.
     let tasks = project.events().last("tasks").clone();
     assert_eq!((&tasks["done"], &tasks["total"]), (&json!(1), &json!(1)));
-    project.ralph(["report"]).run().code(0).stdout_lacks("Left to do").stdout_lacks("stories:");
+    project.ralph(["report"]).run().code(0).stdout_lacks("Left to do").stdout_lacks("Next story");
 }
 
 #[test]

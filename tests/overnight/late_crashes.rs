@@ -177,7 +177,7 @@ fn resume_after_killed_git_commits() {
     project.ralph(["resume"]).run().code(0);
     // The commit belongs to the run even though the run was killed before it could record it.
     let report = project.ralph(["report"]).run();
-    report.code(0).stdout_has("More").stdout_lacks("not by the run").stdout_lacks("not at work");
+    report.code(0).stdout_has("More").stdout_lacks("not by this run").stdout_lacks("by others");
     assert_eq!(project.git_command(["status", "--porcelain"]), "");
     assert_eq!(project.git_command(["log", "-1", "--format=%s"]).trim(), "More");
     assert_eq!(agents(&project), 1);

@@ -71,11 +71,7 @@ fn resume_after_kill_restarts_open_iteration() {
     assert_eq!(project.processes(), []);
     resume(&project, &[&id]).code(0).stdout_has("is done: complete after 2 iterations");
     resume(&project, &[]).code(0).stdout_has("nothing to resume");
-    project
-        .ralph(["report"])
-        .run()
-        .code(0)
-        .stdout_has("after it was cut off; iteration 2 was begun");
+    project.ralph(["report"]).run().code(0).stdout_has("after a crash; restarted iteration 2");
 }
 
 #[test]
@@ -86,7 +82,7 @@ fn resume_below_open_iteration_leaves_it_unchecked() {
     resume(&project, &["-n", "1"]).code(1).stdout_lacks("begun again");
     assert_eq!(iterations(&project), [1, 2]);
     let report = project.ralph(["report"]).run();
-    report.code(0).stdout_has("2 iterations, now at most 1").stdout_lacks("begun again");
+    report.code(0).stdout_has("2 iterations (limit now 1)").stdout_lacks("restarted");
     report.stdout_has("The work of iteration 2 is in the work tree, unchecked");
 }
 
@@ -430,9 +426,10 @@ fn resume_of_run_cut_off_before_first_event_starts_it() {
     project.ralph(["runs"]).run().code(0).stdout_has(&id).stdout_lacks(none);
     project.ralph(["report"]).run().code(0).stdout_has(&id);
     project.ralph(["replay"]).run().code(0).stdout_has("Done after");
-    for command in ["report", "replay", "resume"] {
-        project.ralph([command, none]).run().code(2).stderr_has("was cut off before it began");
+    for command in ["report", "replay"] {
+        project.ralph([command, none]).run().code(2).stderr_has("interrupted before it started");
     }
+    resume(&project, &[none]).code(2).stderr_has("was cut off before it began");
     resume(&project, &[]).code(0).stdout_has("nothing to resume");
     std::fs::write(dir.join("events.jsonl"), "").unwrap();
     resume(&project, &[]).code(0).stdout_has("Iteration 1/10").stderr_has("and begins now");

@@ -267,7 +267,7 @@ fn help_is_available_for_every_command() {
     project.ralph(["run", "--promtp", "x"]).run().code(2).stderr_has("--prompt");
     project.ralph(["run", "--output", "xml"]).run().code(2).stderr_has("json");
     project.ralph(["replay", "nonsense"]).run().code(2).stderr_has("`ralph runs` lists them");
-    project.ralph(["replay"]).run().code(2).stderr_has("there are no runs");
+    project.ralph(["replay"]).run().code(2).stderr_has("this project has no runs yet");
     project.ralph(["runs"]).run().code(0).stdout_has("no runs yet");
     assert!(!project.has(".ralph"), "looking leaves nothing behind");
 }

@@ -22,7 +22,7 @@ fn second_run_is_refused_and_names_first() {
     let second = project.ralph(["run", "-p", "x", "--"]).args(agent).run();
     second.code(2).stderr_has("is in use").stderr_has(&first.pid().to_string());
     second.stderr_has(&run_id(&project));
-    project.ralph(["runs"]).run().code(0).stdout_has("running");
+    project.ralph(["runs"]).run().code(0).stdout_has("working");
     project.write("go", "");
     first.wait().code(0);
 }
@@ -67,7 +67,7 @@ fn killed_at(project: &Project, agent: &[String], marker: &str) {
     run.signal(Signal::KILL);
     run.wait().killed_by(Signal::KILL);
     let id = run_id(project);
-    project.ralph(["runs"]).run().code(0).stdout_has("cut off");
+    project.ralph(["runs"]).run().code(0).stdout_has("interrupted");
     std::fs::remove_file(project.path().join(marker)).expect("the marker");
     let next = project.fake_agent(&json!({
         "sessions": [[{"print": DONE}]], "commit_message": [{"print": "Do it"}],
@@ -162,7 +162,7 @@ fn empty_run_directories_are_harmless_and_pruned() {
     project.write(".ralph/runs/20200103-000000-cccc", "a file");
     project.ralph(["runs"]).run().code(0);
     for never in ["20200101", "20200102"] {
-        project.ralph(["replay", never]).run().code(2).stderr_has("was cut off before it began");
+        project.ralph(["replay", never]).run().code(2).stderr_has("before it started");
     }
     let agent = project.fake_agent(&json!([{"print": DONE}]));
     for _ in 0..3 {
@@ -217,7 +217,7 @@ fn runs_killed_at_any_moment_finally_complete() {
     }));
     project.ralph(["run", "-p", "x", "--"]).args(agent).run().code(0);
     assert_eq!(project.processes(), []);
-    project.ralph(["runs"]).run().code(0).stdout_has("cut off").stdout_has("complete");
+    project.ralph(["runs"]).run().code(0).stdout_has("interrupted").stdout_has("complete");
 }
 
 #[test]
@@ -259,7 +259,7 @@ fn killed_run_resumes_after_git_clean() {
     };
     assert_eq!(journal_texts(), "before now cleaned shown");
     assert!(!project.git_command(["ls-files"]).contains("events.jsonl"));
-    project.ralph(["report"]).run().code(0).stdout_has("cut off").stdout_has("ralph resume");
+    project.ralph(["report"]).run().code(0).stdout_has(" — interrupted").stdout_has("ralph resume");
     project.ralph(["resume"]).run().code(0);
     assert_eq!(journal_texts(), format!("before now cleaned shown {DONE}"));
     assert_eq!(project.processes(), []);
@@ -282,8 +282,8 @@ fn run_killed_after_git_clean_is_reported_and_resumed() {
     run.signal(Signal::KILL);
     run.wait().killed_by(Signal::KILL);
     assert!(!project.has(".ralph/runs"));
-    project.ralph(["report"]).run().code(0).stdout_has("cut off");
-    project.ralph(["runs"]).run().code(0).stdout_has("cut off");
+    project.ralph(["report"]).run().code(0).stdout_has(" — interrupted");
+    project.ralph(["runs"]).run().code(0).stdout_has("interrupted");
     assert_ne!(project.processes(), []);
     project.ralph(["resume"]).run().code(0).stderr_has("left behind");
     assert_eq!(project.processes(), []);

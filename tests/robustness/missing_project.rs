@@ -66,7 +66,7 @@ fn removed_repository_ends_run_after_iteration() {
     output.code(2).stdout_lacks("complete").stdout_has("the repository is gone");
     assert_eq!(project.agent_starts().len(), 2);
     let report = project.ralph(["report"]).run();
-    report.code(0).stdout_has("1, in a repository that is gone").stdout_lacks("git log");
+    report.code(0).stdout_has("1 commit in a repository that is gone.").stdout_lacks("git log");
     project.ralph(["resume"]).run().code(0).stdout_has("checking the work of iteration");
     assert_eq!(project.agent_starts().len(), 2);
     fs::rename(aside, project.path().join(".git")).unwrap();

@@ -109,7 +109,7 @@ fn claude_refused_as_root_is_not_retried() {
     let output = run_with("claude", &project, &["-p", "do it"], &script).run();
     output.code(4).stdout_has("run ralph as an ordinary user").stdout_has("IS_SANDBOX=1");
     assert_eq!(project.events().all("agent_started").len(), 1);
-    project.ralph(["report"]).run().code(0).stdout_lacks("lies in the work tree");
+    project.ralph(["report"]).run().code(0).stdout_lacks("is in the work tree");
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! Output formats, the journal, and replay.
 
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::support::Project;
+use crate::support::{LONG, Project, wait_until};
 use crate::{ASKED, DONE, run, run_id, run_with, sessions};
 
 fn full_session() -> Value {
@@ -198,6 +199,27 @@ fn runs_are_listed_in_order_and_old_ones_pruned() {
         .run()
         .code(0)
         .stdout_has(&format!("run {}", &ids[4][ids[4].len() - 4..]));
+}
+
+#[test]
+fn report_opens_page_in_browser_or_names_its_path() {
+    let project = Project::new();
+    let script = json!([{"print": "All good."}, {"print": DONE}]);
+    run(&project, &["-p", "do it"], &script).run().code(0);
+    let page = project.newest_run().canonicalize().unwrap().join("report.html");
+    let (bin, opened) = (project.sibling("openers"), project.sibling("opened"));
+    std::fs::create_dir(&bin).unwrap();
+    let report = || project.ralph(["report", "--open"]).env("PATH", &bin).run();
+    let path = format!("{}\n", page.display());
+    report().code(0).stdout_is(&path).stderr_has("hint: open the file in a browser");
+    let opener = bin.join(if cfg!(target_os = "macos") { "open" } else { "xdg-open" });
+    let script = format!("#!/bin/sh\necho \"$1\" > '{}'\n", opened.display());
+    std::fs::write(&opener, script).unwrap();
+    std::fs::set_permissions(&opener, std::fs::Permissions::from_mode(0o755)).unwrap();
+    report().code(0).stdout_is(&path).stderr_is("");
+    wait_until(LONG, || std::fs::read_to_string(&opened).is_ok_and(|shown| shown == path));
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("<blockquote><p>All good.</p></blockquote>"), "{page}");
 }
 
 #[test]
@@ -404,7 +426,8 @@ fn missed_notification_is_sent_once_by_next_command() {
     let id = killed("one");
     assert!(notifications().is_empty());
     let report = project.ralph(["report"]).run();
-    report.code(0).stdout_has("complete after 1 iteration").stdout_has(&format!("resume {id}"));
+    report.code(0).stdout_has(" — complete").stdout_has("notify.command did not run");
+    report.stdout_has(&format!("ralph resume {}", &id[id.len() - 4..]));
     let resumed = project.ralph(["resume", &id]).run();
     resumed.code(0).stdout_has(&format!("run {id} is done: complete"));
     resumed.stderr_has("notify.command was told now").stderr_lacks("cut off");

@@ -151,7 +151,7 @@ fn second_signal_kills_guardrail_process_tree() {
     let ended = events.find("run_ended");
     assert_eq!((&ended["iterations"], &ended["cut_off"]), (&json!(1), &json!(true)));
     let report = project.ralph(["report"]).run();
-    report.code(0).stdout_has("~ sleep 100").stdout_lacks("guardrail failed");
+    report.code(0).stdout_has("~ sleep 100").stdout_lacks("check failed");
 }
 
 #[test]

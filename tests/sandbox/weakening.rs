@@ -163,7 +163,7 @@ fn chmod_by_killed_run_is_undone_before_project_is_read() {
         running.signal(Signal::KILL);
         running.wait().killed_by(Signal::KILL);
         let output = case.ralph(["runs"]).run();
-        output.code(0).stderr_has(CHANGED).stdout_has("cut off");
+        output.code(0).stderr_has(CHANGED).stdout_has("interrupted");
         assert_eq!(case.mode("."), before, "{}", case.name());
         case.assert_next_run_is_sandboxed();
         assert_eq!(case.project.processes(), []);

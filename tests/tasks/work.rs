@@ -364,7 +364,7 @@ fn passing_but_incomplete_list_explains_why() {
     let finding = "ralph/tasks.json: a: acceptanceCriteria: was changed; gone is \"it is fast\"";
     output.code(1).stdout_has(&format!("Stories: 1 of 1 pass; not done: {finding}"));
     let report = project.ralph(["report"]).run().stdout;
-    assert!(report.contains(&format!("\nLeft to do\n  not complete: {finding}")), "{report}");
+    assert!(report.contains(&format!("\n  Left to do\n    Not done: {finding}")), "{report}");
     assert_eq!(report.matches(finding).count(), 2, "among the warnings, too: {report}");
 }
 

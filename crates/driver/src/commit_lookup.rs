@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use ralph_git::is_in_repository;
-use ralph_report::summary::Summary;
+use ralph_report::summary::{DiffStat, Summary};
 
 const MAX_COMMITS_CHECKED: usize = 20_000;
 
@@ -33,8 +33,8 @@ pub fn annotate_commits(
         if asked > MAX_GIT_CALLS {
             return None;
         }
-        let told = git(&words)?;
-        let commits = told.lines().filter_map(|line| line.split_once(' '));
+        let log = git(&words)?;
+        let commits = log.lines().filter_map(|line| line.split_once(' '));
         Some(commits.map(|(id, subject)| (id.to_owned(), subject.to_owned())).collect())
     });
     let commits = facts.commits_by_others.iter().chain(facts.commits());
@@ -60,7 +60,25 @@ pub fn annotate_commits(
         if let Some(shown) = git(&["rev-list", &range, "--"]) {
             facts.count_range(&shown.lines().collect());
         }
+        let words = ["diff", "--shortstat", "--no-ext-diff", "--no-textconv", &range, "--"];
+        facts.diff_stat = git(&words).and_then(|stat| DiffStat::parse(&stat));
     }
+}
+
+/// Finds the branch to merge the run's branch into.
+pub fn annotate_branch(facts: &mut Summary, git: &mut dyn FnMut(&[&str]) -> Option<String>) {
+    facts.default_branch = facts.branch().and_then(|branch| merge_target(branch, git));
+}
+
+/// The branch that the remote calls its default, else `main` or `master`, unless it has everything.
+fn merge_target(branch: &str, git: &mut dyn FnMut(&[&str]) -> Option<String>) -> Option<String> {
+    let format = "--format=origin/%(refname:short)";
+    let known = git(&["symbolic-ref", "--short", "-q", "refs/remotes/origin/HEAD"])
+        .or_else(|| git(&["for-each-ref", format, "refs/heads/main", "refs/heads/master"]))?;
+    let name = known.lines().next()?.strip_prefix("origin/")?;
+    let range = format!("refs/heads/{name}..refs/heads/{branch}");
+    let ahead = git(&["rev-list", "--count", &range, "--"])?;
+    (ahead.trim() != "0").then(|| name.to_owned())
 }
 
 #[cfg(test)]
@@ -123,5 +141,39 @@ mod tests {
             ["Take more in", "eleven", "one", "two", "three", "four", "five"],
             "in the order in which they were brought"
         );
+    }
+
+    #[test]
+    fn branch_lookup_finds_size_and_merge_of_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path();
+        git(at, &["init", "-q", "-b", "main"]);
+        git(at, &["commit", "-q", "--allow-empty", "-m", "base"]);
+        git(at, &["switch", "-q", "-c", "ralph/x"]);
+        std::fs::write(at.join("new"), "1\n2\n").unwrap();
+        git(at, &["add", "new"]);
+        git(at, &["commit", "-q", "-m", "work"]);
+        let id = |name| git(at, &["rev-parse", name]).trim().to_owned();
+
+        let mut facts = Summary { head: Some(id("main")), ..Summary::default() };
+        facts.info.branch = Some("ralph/x".to_owned());
+        facts.iterations.push(IterationSummary::default());
+        facts.iterations[0].commits.push(CommitSummary {
+            id: id("HEAD"),
+            subject: "work".to_owned(),
+            since: None,
+            time_ms: 1,
+            is_unreachable: false,
+            is_detached: false,
+        });
+        let mut ask = |words: &[&str]| git::run_git(words, at).ok();
+        annotate_commits(&mut facts, at, &mut ask);
+        assert_eq!(facts.diff_stat, Some(DiffStat { files: 1, added: 2, removed: 0 }));
+        annotate_branch(&mut facts, &mut ask);
+        assert_eq!(facts.default_branch.as_deref(), Some("main"));
+        git(at, &["switch", "-q", "main"]);
+        git(at, &["merge", "-q", "ralph/x"]);
+        annotate_branch(&mut facts, &mut ask);
+        assert_eq!(facts.default_branch, None);
     }
 }

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod browser;
 pub mod cli;
 pub mod commands;
 pub mod config;

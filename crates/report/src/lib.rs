@@ -14,6 +14,7 @@ pub mod replay;
 pub mod run_table;
 pub mod screen;
 pub mod session_log;
+pub mod state_word;
 pub mod status_line;
 pub mod stream_merger;
 pub mod style;

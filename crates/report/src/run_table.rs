@@ -6,6 +6,7 @@ use jiff::tz::TimeZone;
 use serde::Serialize;
 
 use super::width;
+use crate::state_word::StateWord;
 use crate::time_text::format_local;
 use ralph_events::event::{Outcome, Usage};
 use ralph_events::journal;
@@ -23,12 +24,16 @@ pub struct RunRow {
 }
 
 impl RunRow {
-    /// Names the state of the run.
-    pub fn state_label(&self) -> &'static str {
-        match self.run.outcome() {
-            None if self.running => "running",
-            None => "cut off",
-            Some(outcome) => outcome_label(outcome),
+    fn state(&self) -> StateWord {
+        StateWord::of(&self.run, self.running)
+    }
+
+    /// The state, with the cause of an end: `failed (stalled)`.
+    fn state_label(&self) -> String {
+        let state = self.state().as_str();
+        match self.run.outcome().and_then(end_cause) {
+            Some(cause) => format!("{state} ({cause})"),
+            None => state.to_owned(),
         }
     }
 
@@ -37,22 +42,22 @@ impl RunRow {
     }
 }
 
-pub(super) fn outcome_label(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Complete => "complete",
-        Outcome::CompleteScmFailed => "complete, SCM failed",
-        Outcome::LimitReached => "limit reached",
-        Outcome::Interrupted => "interrupted",
+fn end_cause(outcome: Outcome) -> Option<&'static str> {
+    Some(match outcome {
+        Outcome::Complete => return None,
+        Outcome::CompleteScmFailed => "SCM",
+        Outcome::LimitReached => "limit",
+        Outcome::Interrupted => "stopped",
         Outcome::Budget => "budget",
         Outcome::Stalled => "stalled",
-        Outcome::AgentFailed => "agent failed",
-        Outcome::CredentialsRefused => "credentials refused",
-        Outcome::PromptMissing => "prompt lost",
-        Outcome::InternalError => "broken",
-    }
+        Outcome::AgentFailed => "agent",
+        Outcome::CredentialsRefused => "credentials",
+        Outcome::PromptMissing => "prompt",
+        Outcome::InternalError => "ralph",
+    })
 }
 
-/// Completes "Goes on after …".
+/// Completes "Resumed after …".
 pub(super) fn continued_after_text(outcome: Option<Outcome>) -> &'static str {
     match outcome {
         None => "a crash",
@@ -76,7 +81,7 @@ const COLUMNS: [Column; 9] = [
     ("STARTED", false, 2),
     ("COMMAND", false, 4),
     ("AGENT", false, 5),
-    ("OUTCOME", false, 0),
+    ("STATE", false, 0),
     ("ITERATIONS", true, 3),
     ("TIME", true, 1),
     ("COST", true, 1),
@@ -137,7 +142,7 @@ fn cells(row: &RunRow, zone: &TimeZone, now_ms: i64) -> [String; COLUMNS.len()] 
         started(run.clock.started_ms, zone),
         clean(&info.command),
         clean(&info.agent),
-        row.state_label().to_owned(),
+        row.state_label(),
         match info.max_iterations {
             0 => run.totals.iteration.to_string(),
             max => format!("{}/{max}", run.totals.iteration),
@@ -165,7 +170,7 @@ fn started(ms: Option<i64>, zone: &TimeZone) -> String {
 pub fn damage_notes(rows: &[RunRow]) -> String {
     let note = |RunRow { id, run, .. }: &RunRow| {
         let damage = journal::unreadable_message(run.unreadable)?;
-        Some(format!("run {id}: {damage}; it may have done and used more\n"))
+        Some(format!("run {id}: {damage}; its figures may be too low\n"))
     };
     rows.iter().filter_map(note).collect()
 }
@@ -178,7 +183,7 @@ struct RunJsonRow<'a> {
     command: &'a str,
     directory: &'a str,
     agent: &'a str,
-    state: &'a str,
+    state: StateWord,
     outcome: Option<Outcome>,
     exit_code: Option<u8>,
     message: &'a str,
@@ -210,7 +215,7 @@ pub fn json(rows: &[RunRow], now_ms: i64) -> String {
             command: &info.command,
             directory: &info.directory,
             agent: &info.agent,
-            state: row.state_label(),
+            state: row.state(),
             outcome: end.map(|end| end.outcome),
             exit_code: end.map(|end| end.exit_code),
             message: end.map_or("", |end| &end.message),
@@ -231,7 +236,8 @@ pub fn json(rows: &[RunRow], now_ms: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ralph_events::event::{Entry, Event, Purpose, Stamp};
+    use ralph_events::event::{Entry, Event, Purpose, Stamp, WaitReason};
+    use ralph_events::run_state::Activity;
 
     fn fold(lines: impl Iterator<Item = &'static str>) -> RunState {
         let mut run = RunState::default();
@@ -250,11 +256,26 @@ mod tests {
     }
 
     #[test]
-    fn unfinished_run_is_listed_as_running_or_cut_off() {
-        let unfinished = fold(journal().take(30));
-        assert_eq!(row(unfinished.clone(), true).state_label(), "running");
-        assert_eq!(row(unfinished, false).state_label(), "cut off");
+    fn run_list_uses_one_word_per_state_and_names_causes() {
+        let unfinished = fold(journal().take(3));
+        assert_eq!(row(unfinished.clone(), true).state_label(), "working");
+        assert_eq!(row(unfinished.clone(), false).state_label(), "interrupted");
         assert_eq!(row(fold(journal()), true).state_label(), "complete");
+        let label = |outcome| {
+            let mut ended = fold(journal());
+            ended.end.as_mut().unwrap().outcome = outcome;
+            row(ended, false).state_label()
+        };
+        assert_eq!(label(Outcome::LimitReached), "ended (limit)");
+        assert_eq!(label(Outcome::Stalled), "failed (stalled)");
+        for (activity, word) in [
+            (Activity::Paused { since_ms: 1 }, "paused"),
+            (Activity::Waiting { reason: WaitReason::RateLimit, until_ms: 1 }, "waiting"),
+        ] {
+            let mut run = unfinished.clone();
+            run.activity = activity;
+            assert_eq!(row(run, true).state_label(), word);
+        }
     }
 
     #[test]
@@ -283,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn run_list_counts_usage_of_cut_off_attempt() {
+    fn run_list_counts_usage_of_interrupted_attempt() {
         let cut = fold(journal().take_while(|line| !line.contains("agent_ended")));
         assert_eq!(cut.usage().cost_usd, Some(0.31));
         let resumed = fold(
@@ -317,7 +338,7 @@ mod tests {
             ..usage
         };
         let (known, whole_usage) = (rounded(summary.usage()), rounded(fold(journal()).usage()));
-        assert_eq!(known, whole_usage, "the last event tells the total");
+        assert_eq!(known, whole_usage, "the last event has the total");
         let lost = whole.matches("agent_ended").count() as u64;
         assert_eq!(summary.unreadable, lost);
         assert!(
@@ -341,9 +362,9 @@ mod tests {
         assert_eq!(
             whole,
             "\
-RUN              STARTED           COMMAND  AGENT   OUTCOME   ITERATIONS  TIME   COST  TOKENS
+RUN              STARTED           COMMAND  AGENT   STATE     ITERATIONS  TIME   COST  TOKENS
 20261115-202752  2026-11-15 20:27  run      claude  complete        2/10  9m1s  $6.10    1.2M
-20261115-202752  2026-11-15 20:27  run      claude  running         1/10  1h0m      -       -
+20261115-202752  2026-11-15 20:27  run      claude  working         1/10  1h0m      -       -
 "
         );
         for room in 0..100 {
@@ -354,7 +375,7 @@ RUN              STARTED           COMMAND  AGENT   OUTCOME   ITERATIONS  TIME  
         assert_eq!(
             table(&rows[..1], &TimeZone::UTC, now, Some(60)),
             "\
-RUN              STARTED           OUTCOME   TIME   COST
+RUN              STARTED           STATE     TIME   COST
 20261115-202752  2026-11-15 20:27  complete  9m1s  $6.10
 "
         );

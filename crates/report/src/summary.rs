@@ -1,7 +1,9 @@
 //! `ralph report`: the facts of a run, taken from its [`RunState`](ralph_events::run_state::RunState).
 //!
-//! [`Summary`] is plain data and serializes to JSON; [`plain`] renders it as text and Markdown, [`html`] as a page.
+//! [`Summary`] is plain data and serializes to JSON. [`sections`] puts it into words once; [`plain`] renders them as
+//! text and Markdown, [`html`] as a page.
 
+pub mod answer;
 mod from_state;
 pub mod html;
 mod iteration;
@@ -14,7 +16,10 @@ use std::collections::HashSet;
 
 use serde::Serialize;
 
+pub use from_state::title;
+
 use crate::run_table::is_zero;
+use crate::state_word::StateWord;
 
 use ralph_events::event::{Outcome, Usage};
 use ralph_events::run_state::{Continuation, IterationRecord, Listed, RunInfo, ScmTaskState, Wait};
@@ -22,6 +27,9 @@ use ralph_events::run_state::{Continuation, IterationRecord, Listed, RunInfo, Sc
 /// The facts of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Summary {
+    /// The task list's name, or the prompt's first words.
+    pub title: String,
+    pub state: StateWord,
     #[serde(flatten)]
     pub info: RunInfo,
     /// `None` if the start cannot be read.
@@ -44,6 +52,15 @@ pub struct Summary {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimated_cost_usd: Option<f64>,
     pub iterations: Vec<IterationSummary>,
+    /// What the agent said last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answer: Option<String>,
+    /// `None` if git cannot say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub diff_stat: Option<DiffStat>,
+    /// The branch to merge the run's branch into; `None` if there is nothing to merge, or git cannot say.
+    #[serde(skip)]
+    pub default_branch: Option<String>,
     /// Commits that `git log` shows for the run; `None` if git cannot say.
     #[serde(rename = "shown", skip_serializing_if = "Option::is_none")]
     pub range_counts: Option<CommitRangeCounts>,
@@ -137,6 +154,27 @@ pub struct CommitRangeCounts {
     pub own: u32,
 }
 
+/// The size of a change, as by `git diff --shortstat`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct DiffStat {
+    pub files: u32,
+    pub added: u32,
+    pub removed: u32,
+}
+
+impl DiffStat {
+    /// Parses ` 3 files changed, 5 insertions(+)`; parts that are zero are missing.
+    pub fn parse(text: &str) -> Option<DiffStat> {
+        let number = |what: &str| {
+            let part = text.split(',').find(|part| part.contains(what));
+            part.and_then(|part| part.split_whitespace().next()?.parse().ok())
+        };
+        let (added, removed) = (number("insertion"), number("deletion"));
+        let files = number("file")?;
+        Some(DiffStat { files, added: added.unwrap_or(0), removed: removed.unwrap_or(0) })
+    }
+}
+
 /// The work that is left.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct RemainingWork {
@@ -220,13 +258,14 @@ impl Summary {
         self.range_counts = Some(CommitRangeCounts { commits: count(ids.len()), own: count(own) });
     }
 
+    /// Returns the branch that the run worked on last.
+    pub fn branch(&self) -> Option<&str> {
+        self.info.last_branch.as_deref().or(self.info.branch.as_deref())
+    }
+
     /// Returns the current iteration, or the one in which the run was killed.
-    fn open_iteration(&self) -> Option<u32> {
-        self.iterations
-            .last()
-            .map(|last| &last.record)
-            .filter(|last| !last.ended)
-            .map(|last| last.number)
+    fn open_iteration(&self) -> Option<&IterationRecord> {
+        self.iterations.last().map(|last| &last.record).filter(|last| !last.ended)
     }
 }
 

@@ -94,10 +94,10 @@ pub fn replay(
         return Err(Error::failed(problem.into_message()));
     }
     if let Some(words) = journal::unreadable_message(entries.unreadable()) {
-        let _ = writeln!(io::stderr(), "run {}: {words}; there was more than is shown", dir.id);
+        let _ = writeln!(io::stderr(), "run {}: {words}; some of it is missing here", dir.id);
     }
     if !ended {
-        let how = if dir.is_running() { "is still going on" } else { "was cut off here" };
+        let how = if dir.is_running() { "is still working" } else { "was interrupted here" };
         let _ = writeln!(io::stderr(), "run {} {how}", dir.id);
     }
     Ok(0)
@@ -138,11 +138,12 @@ pub(super) fn find_run(all: Vec<RunDir>, wanted: Option<&str>) -> Result<RunDir,
         return Ok(run);
     }
     let id = run.id;
-    Err(Error::input(format!("run {id} was cut off before it began: there is nothing to show")))
+    Err(Error::input(format!("run {id} was interrupted before it started: nothing to show")))
 }
 
 pub(super) fn no_runs_error() -> Error {
-    Error::input("there are no runs in this project yet").hint("ralph run, or ralph demo")
+    Error::input("this project has no runs yet")
+        .hint("start one with `ralph run`, or try `ralph demo`")
 }
 
 pub(super) fn find_by_prefix(all: Vec<RunDir>, prefix: &str) -> Result<RunDir, Error> {

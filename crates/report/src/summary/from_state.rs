@@ -1,6 +1,7 @@
 //! The facts of a report, taken from a [`RunState`].
 
 use super::{CommitSummary, EndSummary, IterationSummary, RemainingWork, RunActivity, Summary};
+use crate::state_word::StateWord;
 use crate::warning_text::{planted_warning, recovered_warning, silence_warning, stall_warning};
 use ralph_events::event::Outcome;
 use ralph_events::run_state::{
@@ -9,10 +10,13 @@ use ralph_events::run_state::{
 };
 use ralph_events::text;
 
+const MAX_TITLE: usize = 50;
+
 impl Summary {
     /// Returns the facts of a run. Pass `now_ms` if the run is alive.
     pub fn of(state: &RunState, now_ms: Option<i64>) -> Summary {
         let mut state = state.clone();
+        let word = StateWord::of(&state, now_ms.is_some());
         let activity = now_ms.filter(|_| state.end.is_none()).map(|now_ms| {
             state.alive_at(now_ms);
             match state.activity {
@@ -28,6 +32,11 @@ impl Summary {
             last.is_current = activity.is_some() && !last.record.ended;
         }
         Summary {
+            title: title(&state.info.prompt),
+            state: word,
+            answer: None,
+            diff_stat: None,
+            default_branch: None,
             started_ms: state.clock.started_ms,
             ended_ms: Some(state.clock.last_ms).filter(|last_ms| *last_ms != 0),
             duration_ms: state.duration_ms(None),
@@ -50,6 +59,13 @@ impl Summary {
             scm: state.scm,
         }
     }
+}
+
+/// Returns the first line of a prompt as a title, without the count of iterations that may stand before it.
+pub fn title(prompt: &str) -> String {
+    let lines = prompt.lines().map(|line| line.trim_start_matches(['#', ' ']).trim());
+    let mut lines = lines.filter(|line| !line.is_empty() && !line.ends_with(" remaining."));
+    text::truncate(lines.next().unwrap_or("Untitled run"), MAX_TITLE, "…").into_owned()
 }
 
 fn end(state: &RunState, activity: Option<RunActivity>) -> EndSummary {
@@ -124,7 +140,7 @@ fn warnings(state: &RunState) -> Listed<String> {
     let mut listed = Listed { total: notices.warnings.total, first };
     if let bytes @ 1.. = state.totals.omitted_bytes {
         listed.push(format!(
-            "{}B of what agents printed were left out of the journal, which has no room for them \
+            "{}B of agent output were left out of the journal, which is full \
              (runs.maxJournalMegabytes)",
             text::format_count(bytes)
         ));

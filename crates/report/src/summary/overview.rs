@@ -1,188 +1,198 @@
-//! The start of the report: outcome, usage, next step.
+//! The start and the end of the report: what came of the run, its figures, and what to do next.
 
 use jiff::tz::TimeZone;
 
-use super::words::{MAX_FAILURES, format_time, short_commit_id};
-use super::{CommitRangeCounts, RunActivity, Summary};
-use crate::next_steps::RunEnding;
-use crate::run_table::outcome_label;
-use ralph_events::event::{Class, Outcome};
-use ralph_events::journal;
-use ralph_events::run_state::ScmTaskState;
+use super::words::{count, format_time, group_thousands, sentence, short_commit_id};
+use super::{DiffStat, RunActivity, Summary};
+use crate::next_steps::{NextSteps, RunEnding};
+use crate::state_word::StateWord;
+use ralph_events::event::{Class, Outcome, WaitReason};
+use ralph_events::run_state::{GuardrailResult, Wait};
 use ralph_events::text;
 
-pub(super) fn summary_rows(facts: &Summary, zone: &TimeZone) -> Vec<(&'static str, String)> {
-    let mut items = vec![("Asked", facts.info.prompt.clone()), ("Outcome", outcome(facts, zone))];
-    if is_readable(facts) {
-        let took = text::format_duration(facts.duration_ms);
-        if !facts.info.command.is_empty() {
-            items.extend([
-                ("Command", format!("ralph {} with {}", facts.info.command, facts.info.agent)),
-                ("Directory", facts.info.directory.clone()),
-            ]);
-        }
-        items.extend(facts.info.branch.as_ref().map(|first| match &facts.info.last_branch {
-            Some(last) => ("Branch", format!("{last} (it began on {first})")),
-            None => ("Branch", first.clone()),
-        }));
-        let ended = facts.ended_ms.filter(|_| facts.end.outcome.is_some());
-        items.push(("Started", started(facts, zone)));
-        items.extend(ended.map(|ms| ("Ended", format_time(ms, zone))));
-        let name = if facts.activity.is_some() { "So far" } else { "Took" };
-        items
-            .extend([(name, format!("{took}, {}", iterations(facts))), ("Used", cost_line(facts))]);
-        items.extend(facts.end.last_words.clone().map(|words| ("Stderr", words)));
-        items.extend(committed(facts).map(|commits| ("Commits", commits)));
-        items.extend(facts.scm.iter().take(MAX_FAILURES).map(|task| ("SCM", scm_task(task))));
+/// The completion rule of a task list in the default place.
+const DEFAULT_LIST_PASSES: &str = "every story of ralph/tasks.json passes";
+const NO_CHECKS: &str =
+    "This run has no checks: nothing proves it. Add guardrails to .ralph/settings.json.";
+
+/// Name and value.
+pub(super) type Row = (&'static str, String);
+
+/// Returns what came of the run, in a few sentences.
+pub(super) fn lead(facts: &Summary, zone: &TimeZone) -> String {
+    let mut sentences = vec![outcome(facts, zone)];
+    if let Some((done, total)) = facts.remaining.stories.filter(|_| !is_complete(facts)) {
+        sentences.push(format!("{done} of {total} stories pass."));
     }
-    items.extend(unsent_notification_note(facts).map(|untold| ("Told", untold)));
-    items.extend(unreadable_lines_note(facts).map(|damage| ("Journal", damage)));
-    items.extend(next_step(facts, zone).map(|next| ("Next", next)));
-    items.retain(|(name, value)| !(value.is_empty() && *name == "Asked"));
-    items
+    sentences.extend(committed(facts));
+    sentences.join(" ")
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TextPart<'a> {
-    Text(&'a str),
-    Command(&'a str),
-}
-
-/// Splits a value into text and commands. Backticks count only in text that is entirely ours.
-pub(super) fn text_parts<'a>(name: &str, value: &'a str) -> Vec<TextPart<'a>> {
-    if !matches!(name, "Next" | "Told") || !value.matches('`').count().is_multiple_of(2) {
-        return vec![TextPart::Text(value)];
-    }
-    let parts = value.split('`').enumerate().filter(|(_, part)| !part.is_empty());
-    let piece = |(at, part): (usize, &'a str)| match at % 2 {
-        0 => TextPart::Text(part),
-        _ => TextPart::Command(part),
-    };
-    parts.map(piece).collect()
-}
-
-fn next_step(facts: &Summary, zone: &TimeZone) -> Option<String> {
-    let limit_ends = facts.end.limit_ends_ms.map(|ms| format_time(ms, zone));
-    if facts.end.outcome.is_none() && facts.activity.is_none() && is_readable(facts) {
-        let limit = limit_ends.map(|time| format!("the limit ends at {time}; "));
-        return Some(
-            limit.unwrap_or_default()
-                + &format!("`ralph resume {}` goes on with it", facts.info.run),
-        );
-    }
-    let last = facts.iterations.last();
-    let outcome = facts.end.outcome?;
-    let ending = RunEnding {
-        run: &facts.info.run,
-        outcome,
-        budget_used_up: facts.end.budget_used_up,
-        iterations: last.map_or(0, |last| last.record.number),
-        max_iterations: facts.info.max_iterations,
-        cut_off: last.is_some_and(|last| last.record.cut_off || !last.record.ended),
-        scm_done: last.map_or(&[], |last| &last.record.scm_done),
-        limit_ends: limit_ends.as_deref(),
-        setup: facts.info.setup.as_deref(),
-    };
-    let steps = ending.next_steps();
-    let commands = steps.commands.iter().map(|command| format!("`{command}`"));
-    let words: Vec<String> = steps.notes.into_iter().chain(commands).collect();
-    (!words.is_empty()).then(|| words.join(" "))
-}
-
-/// The outcome with its exit code, or the current state.
 fn outcome(facts: &Summary, zone: &TimeZone) -> String {
-    if let Some(outcome) = facts.end.outcome {
-        let words = end_message(facts, outcome);
-        return match facts.end.exit_code {
-            Some(code) => format!("{words} (exit code {code})"),
-            None => words,
-        };
-    }
-    if !is_readable(facts) {
-        return "nothing is known of it: its journal is empty, or cannot be read".to_owned();
-    }
-    let open = facts.iterations.last().map(|last| match facts.open_iteration() {
-        Some(number) => format!(", in iteration {number}"),
-        None => format!(", after iteration {}", last.record.number),
-    });
-    let open = open.unwrap_or_default();
-    match facts.activity {
-        Some(RunActivity::Working) => {
-            let since = started(facts, zone);
-            match facts.iterations.last().filter(|last| !last.record.ended) {
-                Some(last) => {
-                    let (number, took) =
-                        (last.record.number, text::format_duration(last.record.duration_ms));
-                    format!("running since {since}, iteration {number} for {took}")
-                }
-                None => format!("running since {since}{open}"),
-            }
+    match facts.end.outcome {
+        Some(outcome) => end_sentence(facts, outcome),
+        None if !is_readable(facts) => {
+            "Its journal is empty or cannot be read: nothing else is known about this run."
+                .to_owned()
         }
+        None => open_sentence(facts, zone),
+    }
+}
+
+/// The end in ralph's words, before those of an agent or the system.
+fn end_sentence(facts: &Summary, outcome: Outcome) -> String {
+    let last = facts.iterations.last().and_then(|last| last.record.class);
+    let cause = match outcome {
+        Outcome::Complete if facts.iterations.is_empty() => "",
+        Outcome::Complete => return completion(facts),
+        Outcome::CompleteScmFailed => {
+            return "The work is done, but an SCM task failed.".to_owned();
+        }
+        Outcome::LimitReached => {
+            let limit = count(facts.info.max_iterations as usize, "iteration");
+            return format!("Not done: it reached its limit of {limit}.");
+        }
+        Outcome::Interrupted => {
+            let by = facts.end.stopped_by.as_ref().map(|signal| format!(" by {signal}"));
+            return format!("Stopped{}{}.", by.unwrap_or_default(), position(facts));
+        }
+        Outcome::Budget | Outcome::Stalled => "Stopped",
+        Outcome::AgentFailed if matches!(last, Some(Class::RateLimited | Class::Overloaded)) => {
+            "Stopped by the agent's rate limit"
+        }
+        Outcome::AgentFailed => "",
+        Outcome::CredentialsRefused => "The agent's credentials were refused",
+        Outcome::PromptMissing => "Failed before the agent started",
+        Outcome::InternalError => "Internal error",
+    };
+    match (cause, facts.end.message.as_str()) {
+        ("", "") => sentence(facts.state.as_str()),
+        ("", message) => sentence(message),
+        (cause, "") => format!("{cause}."),
+        (cause, message) => sentence(&format!("{cause}: {message}")),
+    }
+}
+
+fn completion(facts: &Summary) -> String {
+    match facts.remaining.stories {
+        Some((_, 1)) => "Its only story passes.".to_owned(),
+        Some((_, total)) => format!("All {total} stories pass."),
+        None if checks(facts).next().is_some() => "Every check passes.".to_owned(),
+        None => "The agent reports that it is done; no check proves it.".to_owned(),
+    }
+}
+
+fn open_sentence(facts: &Summary, zone: &TimeZone) -> String {
+    let position = position(facts);
+    let time = |ms: i64| format_time(ms, zone);
+    match facts.activity {
+        _ if facts.state == StateWord::Asks => format!("The agent waits for an answer{position}."),
+        Some(RunActivity::Working) => format!("Working{position}."),
         Some(RunActivity::Waiting { until_ms }) => {
-            format!("running, and waits until {}{open}", format_time(until_ms, zone))
+            format!("Waiting until {}{position}.", time(until_ms))
         }
         Some(RunActivity::Paused { since_ms }) => {
-            format!("paused since {}{open}", format_time(since_ms, zone))
+            format!("Paused since {}{position}.", time(since_ms))
         }
         None => {
-            let last = facts.ended_ms.map_or_else(|| "-".to_owned(), |ms| format_time(ms, zone));
-            format!("cut off{open}: killed, or the machine went down; last heard of {last}")
+            let seen = facts.ended_ms.map(|ms| format!(" Last seen {}.", time(ms)));
+            let why = "ralph was killed, or the machine went down.";
+            format!("Interrupted{position}: {why}{}", seen.unwrap_or_default())
         }
     }
 }
 
-/// The end in ralph's words: text of an agent or the system is no outcome.
-fn end_message(facts: &Summary, outcome: Outcome) -> String {
-    let message = facts.end.message.as_str();
-    let last = facts.iterations.last().and_then(|last| last.record.class);
-    let what = match (outcome, last) {
-        _ if message.is_empty() => return outcome_label(outcome).to_owned(),
-        (Outcome::AgentFailed, Some(Class::RateLimited | Class::Overloaded)) => {
-            "stopped by a limit of the agent's"
+/// ` in iteration 3`, ` after iteration 2`, or nothing.
+fn position(facts: &Summary) -> String {
+    match facts.iterations.last() {
+        Some(last) if !last.record.ended || last.record.cut_off => {
+            format!(" in iteration {}", last.record.number)
         }
-        (Outcome::CredentialsRefused, _) => "the agent's credentials were refused",
-        (Outcome::PromptMissing, _) => "failed before the agent was asked",
-        (Outcome::InternalError, _) => "ralph could not go on",
-        (Outcome::Interrupted, _) => {
-            let by = facts.end.stopped_by.as_ref().map(|signal| format!(" by {signal}"));
-            return format!("{message}{}", by.unwrap_or_default());
-        }
-        _ => return message.to_owned(),
+        Some(last) => format!(" after iteration {}", last.record.number),
+        None => String::new(),
+    }
+}
+
+/// The commits in a sentence; `None` if the run did not see a repository.
+fn committed(facts: &Summary) -> Option<String> {
+    let made = facts.commits().count();
+    if made == 0 {
+        return facts.head.is_some().then(|| "No commits.".to_owned());
+    }
+    if facts.repository_gone {
+        return Some(format!("{} in a repository that is gone.", count(made, "commit")));
+    }
+    let last = facts.commit_range().map(|(_, to)| to);
+    let last = facts.commits().find(|commit| Some(commit.id.as_str()) == last);
+    let branch = match (last, facts.branch()) {
+        (Some(last), _) if last.is_detached => " on no branch".to_owned(),
+        (Some(last), _) if last.is_unreachable => " on no branch any more".to_owned(),
+        (_, Some(branch)) => format!(" on {branch}"),
+        (_, None) => String::new(),
     };
-    format!("{what}: {message}")
+    // The range is what the command under "Next" shows.
+    let range = facts.range_counts.map(|range| (range.commits as usize, range.own as usize));
+    let (shown, own) = range.unwrap_or((made, made));
+    let mut words = format!("{}{branch}", count(shown, "commit"));
+    if shown > own {
+        words += &format!(" ({} not by this run)", shown - own);
+    }
+    if made > own {
+        words += &format!("; {} more gone or on another branch", made - own);
+    }
+    if let Some(DiffStat { files, added, removed }) = facts.diff_stat {
+        let (added, removed) = (group_thousands(added), group_thousands(removed));
+        words += &format!(", {}, +{added} −{removed}", count(files as usize, "file"));
+    }
+    Some(format!("{words}."))
 }
 
-fn is_readable(facts: &Summary) -> bool {
-    facts.started_ms.is_some() || !facts.iterations.is_empty()
+/// The figures that matter most.
+pub(super) fn main_rows(facts: &Summary) -> Vec<Row> {
+    if !is_readable(facts) {
+        return Vec::new();
+    }
+    let took = format!("{}, {}", text::format_duration(facts.duration_ms), iterations(facts));
+    let waited = Some(total_wait_ms(facts)).filter(|ms| *ms > 0);
+    let waited = waited.map(|ms| format!("; waited {} for rate limits", text::format_duration(ms)));
+    let name = if facts.activity.is_some() { "So far" } else { "Took" };
+    let mut rows = vec![(name, took + &waited.unwrap_or_default()), ("Cost", cost_line(facts))];
+    rows.extend(checks_line(facts).map(|checks| ("Checks", checks)));
+    rows.extend(facts.end.last_words.clone().map(|words| ("Stderr", words)));
+    rows
 }
 
-fn started(facts: &Summary, zone: &TimeZone) -> String {
-    facts.started_ms.map_or_else(|| "an unknown time".to_owned(), |ms| format_time(ms, zone))
+fn total_wait_ms(facts: &Summary) -> u64 {
+    let limits = facts.waits.iter().filter(|wait| wait.reason == WaitReason::RateLimit);
+    let waited = |wait: &Wait| wait.ended_ms.map_or(0, |ended| (ended - wait.from_ms).max(0));
+    limits.map(waited).sum::<i64>().unsigned_abs()
 }
 
 fn iterations(facts: &Summary) -> String {
     let done = facts.iterations.len();
-    match (facts.info.max_iterations, done) {
-        (0, 1) => "1 iteration".to_owned(),
-        (0, _) => format!("{done} iterations"),
+    match facts.info.max_iterations {
+        0 => count(done, "iteration"),
         // The limit may have been lowered.
-        (max, _) if done > max as usize => format!("{done} iterations, now at most {max}"),
-        (max, _) => format!("{done} of {max} iterations"),
+        max if done > max as usize => format!("{} (limit now {max})", count(done, "iteration")),
+        max => format!("{done} of {}", count(max as usize, "iteration")),
     }
 }
 
 /// The cost; estimates are labelled.
 fn cost_line(facts: &Summary) -> String {
+    let dollars = text::format_dollars;
+    let budget = facts.info.setup.as_ref().and_then(|setup| setup.max_cost_usd);
+    let budget = budget.map(|limit| format!(" of {}", dollars(limit))).unwrap_or_default();
     let cost = match (facts.usage.cost_usd, facts.estimated_cost_usd) {
-        (None, None) => "no cost told".to_owned(),
-        (Some(told), None) => text::format_dollars(told),
+        (None, None) => "unknown: the agent reports none".to_owned(),
+        (Some(reported), None) => format!("{}{budget}", dollars(reported)),
         (None, Some(guess)) => {
-            format!("about {} by an estimate, no cost told", text::format_dollars(guess))
+            format!("about {}{budget} (estimated, the agent reports none)", dollars(guess))
         }
-        (Some(told), Some(guess)) => format!(
-            "{} told, about {} with an estimate of what was not",
-            text::format_dollars(told),
-            text::format_dollars(guess)
+        (Some(reported), Some(guess)) => format!(
+            "about {}{budget} ({} reported, the rest estimated)",
+            dollars(guess),
+            dollars(reported)
         ),
     };
     match facts.usage.total_tokens() {
@@ -191,62 +201,153 @@ fn cost_line(facts: &Summary) -> String {
     }
 }
 
-fn committed(facts: &Summary) -> Option<String> {
-    let count = facts.commits().count();
-    if count == 0 {
-        return None;
+/// All results of checks that ran to their end.
+fn checks(facts: &Summary) -> impl DoubleEndedIterator<Item = &GuardrailResult> {
+    let all = facts.iterations.iter().flat_map(|iteration| &iteration.record.guardrails);
+    all.filter(|check| !check.cut_off)
+}
+
+/// Returns the commands of the checks, in the order of their first run.
+pub(super) fn check_commands(facts: &Summary) -> Vec<&str> {
+    let mut commands: Vec<&str> = Vec::new();
+    for check in facts.iterations.iter().flat_map(|iteration| &iteration.record.guardrails) {
+        if !commands.contains(&check.command.as_str()) {
+            commands.push(&check.command);
+        }
     }
-    if facts.repository_gone {
-        return Some(format!("{count}, in a repository that is gone"));
+    commands
+}
+
+fn checks_line(facts: &Summary) -> Option<String> {
+    let commands = check_commands(facts);
+    if commands.is_empty() {
+        let setup = facts.info.setup.as_ref();
+        let has_checks = setup.is_some_and(|setup| !setup.checks.is_empty());
+        return (!has_checks && !facts.iterations.is_empty()).then(|| NO_CHECKS.to_owned());
     }
-    let Some((from, to)) = facts.commit_range() else { return Some(count.to_string()) };
-    let no_branch = facts.commits().any(|commit| commit.is_detached && commit.id == to);
-    let keep = format!(", on no branch (`git branch NAME {}` keeps them)", short_commit_id(to));
-    let is_gone = facts.commits().any(|commit| commit.is_unreachable && commit.id == to);
-    let keep = match (no_branch, is_gone) {
-        (true, _) => keep.as_str(),
-        (false, true) => ", on no branch any more",
-        (false, false) => "",
+    let one = |command: &&str| {
+        let own = checks(facts).filter(|check| check.command == *command);
+        let results: Vec<bool> = own.map(|check| check.passed).collect();
+        let (passed, all) = (results.iter().filter(|passed| **passed).count(), results.len());
+        let now = match (results.last(), facts.open_iteration()) {
+            (None, _) => return format!("{command} interrupted"),
+            (Some(true), _) if passed == all => "",
+            (Some(true), None) => ", passes now",
+            (Some(true), Some(_)) => ", passed last",
+            (Some(false), None) => ", fails now",
+            (Some(false), Some(_)) => ", failed last",
+        };
+        format!("{command} {passed} of {all} passed{now}")
     };
-    let log = format!("git log {}..{}{keep}", short_commit_id(from), short_commit_id(to));
-    let Some(CommitRangeCounts { commits, own }) = facts.range_counts else {
-        return Some(format!("{count}: {log}"));
-    };
-    // The named range is what the command shows.
-    let others = match commits - own.min(commits) {
-        0 => String::new(),
-        n => format!(" ({n} of them not by the run)"),
-    };
-    let elsewhere = match count.saturating_sub(own as usize) {
-        0 => String::new(),
-        1 => "; 1 more by the run is not there any more, or on another branch".to_owned(),
-        n => format!("; {n} more by the run are not there any more, or on another branch"),
-    };
-    Some(format!("{commits}: {log}{others}{elsewhere}"))
+    let shown: Vec<String> = commands.iter().map(one).collect();
+    Some(shown.join(" · "))
 }
 
-fn scm_task(task: &ScmTaskState) -> String {
-    let ScmTaskState { task, failed_in: iterations, reason, recovered } = task;
-    let count = iterations.len();
-    let s = if count == 1 { "" } else { "s" };
-    let last = iterations.last().copied().unwrap_or_default();
-    let since = match recovered {
-        true => format!("; it was done after iteration {last}"),
-        false => ", and was not done since".to_owned(),
+/// Returns the check that failed last and has not passed since.
+pub(super) fn failing_check(facts: &Summary) -> Option<&GuardrailResult> {
+    let passes_now = |failed: &GuardrailResult| {
+        checks(facts).rfind(|it| it.command == failed.command).is_some_and(|it| it.passed)
     };
-    format!("{task} failed in {count} iteration{s}, the last time in {last}: {reason}{since}")
+    checks(facts).rfind(|check| !check.passed && !passes_now(check))
 }
 
-fn unsent_notification_note(facts: &Summary) -> Option<String> {
-    let run = &facts.info.run;
-    facts.end.notify_pending.then(|| {
-        format!(
-            "notify.command was not told of the end, for ralph was killed; `ralph resume {run}` tells it"
-        )
-    })
+/// The circumstances of the run.
+pub(super) fn detail_rows(facts: &Summary, zone: &TimeZone) -> Vec<Row> {
+    let info = &facts.info;
+    let mut rows = vec![("Run", info.run.clone())];
+    if !info.command.is_empty() {
+        let version = info.setup.as_ref().and_then(|setup| setup.agent_version.as_ref());
+        let version = version.map(|version| format!(" {version}")).unwrap_or_default();
+        rows.push(("Command", format!("ralph {} with {}{version}", info.command, info.agent)));
+    }
+    rows.push(("Directory", info.directory.clone()));
+    if info.prompt != facts.title {
+        rows.push(("Prompt", info.prompt.clone()));
+    }
+    if let (Some(first), Some(last)) = (&info.branch, &info.last_branch) {
+        rows.push(("Branch", format!("{last} (started on {first})")));
+    }
+    if is_readable(facts) {
+        let unknown = || "unknown".to_owned();
+        let started = facts.started_ms.map_or_else(unknown, |ms| format_time(ms, zone));
+        rows.push(("Started", started));
+        let ended = facts.ended_ms.zip(facts.end.exit_code);
+        rows.extend(
+            ended.map(|(ms, code)| {
+                ("Ended", format!("{}, exit code {code}", format_time(ms, zone)))
+            }),
+        );
+    }
+    rows.retain(|(_, value)| !value.is_empty());
+    rows
 }
 
-fn unreadable_lines_note(facts: &Summary) -> Option<String> {
-    let words = journal::unreadable_message(facts.unreadable)?;
-    Some(format!("{words}; there was more than is told here"))
+/// Returns what to do now: look at the commits, merge them, archive the task list, resume.
+pub(super) fn next_steps(facts: &Summary, zone: &TimeZone) -> NextSteps {
+    let mut steps = NextSteps::default();
+    if facts.activity.is_none() && is_readable(facts) {
+        steps = ending_steps(facts, zone);
+    }
+    let resume = std::mem::take(&mut steps.commands);
+    steps.commands = commit_commands(facts);
+    if facts.state == StateWord::Complete && facts.info.completion == DEFAULT_LIST_PASSES {
+        steps.commands.push("ralph archive".to_owned());
+    }
+    steps.commands.extend(resume);
+    if facts.end.notify_pending && is_complete(facts) {
+        steps.commands.push(format!("ralph resume {}", short_run_id(facts)));
+    }
+    steps
+}
+
+fn commit_commands(facts: &Summary) -> Vec<String> {
+    let Some((from, to)) = facts.commit_range().filter(|_| !facts.repository_gone) else {
+        return Vec::new();
+    };
+    if let (Some(base), Some(branch)) = (&facts.default_branch, facts.branch())
+        && is_complete(facts)
+    {
+        let (range, branch) = (format!("{base}..{branch}"), shell_words::quote(branch));
+        return vec![
+            format!("git log --oneline {}", shell_words::quote(&range)),
+            format!("git switch {}", shell_words::quote(base)),
+            format!("git merge --ff-only {branch}"),
+        ];
+    }
+    let is_detached = facts.commits().any(|commit| commit.is_detached && commit.id == to);
+    let (from, to) = (short_commit_id(from), short_commit_id(to));
+    let keep = is_detached.then(|| format!("git branch NAME {to}"));
+    [format!("git log --oneline {from}..{to}")].into_iter().chain(keep).collect()
+}
+
+fn ending_steps(facts: &Summary, zone: &TimeZone) -> NextSteps {
+    let last = facts.iterations.last();
+    let limit_ends = facts.end.limit_ends_ms.map(|ms| format_time(ms, zone));
+    let ending = RunEnding {
+        run: short_run_id(facts),
+        // A killed run is resumed like one that was stopped in an iteration.
+        outcome: facts.end.outcome.unwrap_or(Outcome::Interrupted),
+        budget_used_up: facts.end.budget_used_up,
+        iterations: last.map_or(0, |last| last.record.number),
+        max_iterations: facts.info.max_iterations,
+        cut_off: facts.end.outcome.is_none()
+            || last.is_some_and(|last| last.record.cut_off || !last.record.ended),
+        scm_done: last.map_or(&[], |last| &last.record.scm_done),
+        limit_ends: limit_ends.as_deref(),
+        setup: facts.info.setup.as_deref(),
+    };
+    ending.next_steps()
+}
+
+/// Returns the end of the run's id, which commands accept.
+pub(super) fn short_run_id(facts: &Summary) -> &str {
+    text::suffix(&facts.info.run, 4)
+}
+
+pub(super) fn is_complete(facts: &Summary) -> bool {
+    matches!(facts.end.outcome, Some(Outcome::Complete | Outcome::CompleteScmFailed))
+}
+
+pub(super) fn is_readable(facts: &Summary) -> bool {
+    facts.started_ms.is_some() || !facts.iterations.is_empty()
 }

@@ -4,80 +4,162 @@ use std::fmt::Write;
 
 use jiff::tz::TimeZone;
 
-use super::iteration::{self, IterationDetail};
-use super::overview::{TextPart, summary_rows, text_parts};
-use super::sections::{Section, SectionKind, sections};
-use super::words::sanitize;
+use super::iteration::{self, COLUMNS, IterationRow};
+use super::overview::short_run_id;
+use super::sections::{Line, LineKind, Section, report};
+use super::words::{output_line, sanitize, wrap};
 use super::{IterationSummary, Summary};
-use ralph_events::text;
+use crate::style::TextRole;
+use crate::width;
+
+/// Lines on a terminal are wrapped here, or at its width if it is narrower.
+const MAX_WIDTH: usize = 80;
+const MIN_WIDTH: usize = 40;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TextFormat {
-    Plain,
+    /// Lines are wrapped for a terminal of this width; programs that search them get them whole.
+    Plain {
+        color: bool,
+        width: Option<usize>,
+    },
     Markdown,
 }
 
-pub fn render(facts: &Summary, zone: &TimeZone, form: TextFormat) -> String {
-    let mut page = TextPage { out: String::new(), form };
-    page.title(&format!("Run {}", facts.info.run));
-    for (name, value) in summary_rows(facts, zone) {
-        page.item(name, &value);
-    }
-    let sections = sections(facts, zone);
-    let is_ahead =
-        |section: &&Section| form == TextFormat::Markdown && section.kind == SectionKind::Remaining;
-    sections.iter().filter(is_ahead).for_each(|section| page.section(section));
+pub fn render(facts: &Summary, zone: &TimeZone, format: TextFormat) -> String {
+    let report = report(facts, zone);
+    let (title, state) = (sanitize(&facts.title), facts.state.as_str());
+    let TextFormat::Plain { color, width } = format else {
+        let mut page = MarkdownPage { out: format!("# {} — {state}\n\n", escape(&title)) };
+        let _ = writeln!(page.out, "{}\n", escape(&sanitize(&report.lead)));
+        report.findings.iter().chain(&report.next).for_each(|section| page.section(section));
+        page.iterations(&facts.iterations);
+        report.history.iter().for_each(|section| page.section(section));
+        return page.out;
+    };
+    let width = width.map(|width| width.clamp(MIN_WIDTH, MAX_WIDTH));
+    let mut page = TextPage { out: String::new(), color, width };
+    page.title(facts, &title);
+    page.paragraph("", "", &report.lead);
+    report.findings.iter().for_each(|section| page.section("  ", section));
     page.iterations(&facts.iterations);
-    let rest = sections.iter().filter(|section| !is_ahead(section));
-    rest.for_each(|section| page.section(section));
+    report.history.iter().for_each(|section| page.section("  ", section));
+    report.next.iter().for_each(|section| page.section("", section));
     page.out
 }
 
 struct TextPage {
     out: String,
-    form: TextFormat,
+    color: bool,
+    width: Option<usize>,
 }
 
 impl TextPage {
-    fn title(&mut self, title: &str) {
-        let title = sanitize(title);
-        let _ = match self.form {
-            TextFormat::Plain => writeln!(self.out, "{title}\n"),
-            TextFormat::Markdown => writeln!(self.out, "# {}\n", escape(&title)),
-        };
+    fn paint(&self, role: TextRole, words: &str) -> String {
+        if !self.color {
+            return words.to_owned();
+        }
+        let style = role.style();
+        format!("{style}{words}{style:#}")
     }
 
-    fn heading(&mut self, heading: &str) {
-        let _ = match self.form {
-            TextFormat::Plain => writeln!(self.out, "\n{heading}"),
-            TextFormat::Markdown => writeln!(self.out, "\n## {heading}\n"),
-        };
+    fn title(&mut self, facts: &Summary, title: &str) {
+        let (state, run) = (facts.state.as_str(), format!("run {}", sanitize(short_run_id(facts))));
+        let used = width::display_width(&format!("{title} — {state}{run}"));
+        let gap = self.width.unwrap_or(MAX_WIDTH).saturating_sub(used).max(2);
+        let title = self.paint(TextRole::Heading, title);
+        let state = self.paint(facts.state.role(), state);
+        let run = self.paint(TextRole::Faint, &run);
+        let _ = writeln!(self.out, "{title} — {state}{:gap$}{run}", "");
     }
 
-    fn item(&mut self, name: &str, value: &str) {
-        let value = sanitize(value);
-        if self.form == TextFormat::Plain {
-            let _ = writeln!(self.out, "{:<10} {value}", format!("{name}:"));
+    /// `rest` is the indent of all lines but the first.
+    fn paragraph(&mut self, first: &str, rest: &str, words: &str) {
+        let room = self.width.unwrap_or(usize::MAX).saturating_sub(rest.len());
+        for (at, line) in wrap(&sanitize(words), room).iter().enumerate() {
+            let indent = if at == 0 { first } else { rest };
+            let _ = writeln!(self.out, "{indent}{line}");
+        }
+    }
+
+    fn heading(&mut self, indent: &str, heading: &str) {
+        self.out.push('\n');
+        if !heading.is_empty() {
+            let heading = self.paint(TextRole::Heading, &sanitize(heading));
+            let _ = writeln!(self.out, "{indent}{heading}");
+        }
+    }
+
+    fn section(&mut self, indent: &str, section: &Section) {
+        self.heading(indent, &section.heading);
+        // The first rows stand without a heading.
+        let indent = if section.heading.is_empty() { "  " } else { &format!("{indent}  ") };
+        let names = section.lines.iter().map(|line| line.kind.name().len()).max().unwrap_or(0);
+        for line in &section.lines {
+            match line.kind {
+                LineKind::Row(name) => {
+                    let name = self.paint(TextRole::Faint, &format!("{name:<names$}"));
+                    let rest = " ".repeat(indent.len() + names + 2);
+                    self.paragraph(&format!("{indent}{name}  "), &rest, &line.text);
+                }
+                LineKind::Quote => self.paragraph(indent, indent, &line.text),
+                LineKind::Item => self.paragraph(indent, &format!("{indent}  "), &line.text),
+                LineKind::Code | LineKind::Commit => {
+                    let _ = writeln!(self.out, "{indent}{}", output_line(&line.text));
+                }
+            }
+        }
+    }
+
+    fn iterations(&mut self, iterations: &[IterationSummary]) {
+        if iterations.is_empty() {
             return;
         }
-        let value = text_parts(name, &value).into_iter().map(|piece| match piece {
-            TextPart::Text(text) => escape(text),
-            TextPart::Command(command) => format!("`{command}`"),
-        });
-        let _ = writeln!(self.out, "- **{name}:** {}", value.collect::<String>());
+        self.heading("  ", "Iterations");
+        self.cells(&COLUMNS.map(str::to_owned), "");
+        for IterationRow { cells, notes } in iteration::rows(iterations, 3, 12) {
+            let (failures, remarks): (Vec<_>, Vec<_>) =
+                notes.into_iter().partition(|note| note.is_failure);
+            let remarks: Vec<String> = remarks.into_iter().map(|note| note.text).collect();
+            self.cells(&cells, &remarks.join(", "));
+            for note in failures {
+                self.paragraph("         ", "           ", &note.text);
+            }
+        }
     }
 
-    fn bullet(&mut self, line: &str) {
-        let line = sanitize(line);
-        let _ = match self.form {
-            TextFormat::Plain => writeln!(self.out, "  {line}"),
-            TextFormat::Markdown => writeln!(self.out, "- {}", escape(&line)),
-        };
+    fn cells(&mut self, [number, state, time, cost, tools]: &[String; 5], remarks: &str) {
+        let row = format!("{number:>3}  {state:<19}  {time:>8}  {cost:>8}  {tools:>5}  {remarks}");
+        let _ = writeln!(self.out, "    {}", row.trim_end());
+    }
+}
+
+struct MarkdownPage {
+    out: String,
+}
+
+impl MarkdownPage {
+    fn heading(&mut self, heading: &str) {
+        let _ = writeln!(self.out, "## {}\n", escape(&sanitize(heading)));
     }
 
     fn section(&mut self, section: &Section) {
-        self.heading(&section.heading);
-        section.lines.iter().for_each(|line| self.bullet(line));
+        if !section.heading.is_empty() {
+            self.heading(&section.heading);
+        }
+        for group in section.lines.chunk_by(|a, b| a.kind.is_like(b.kind)) {
+            for Line { kind, text } in group {
+                let words = escape(&sanitize(text));
+                let _ = match kind {
+                    LineKind::Row(name) => writeln!(self.out, "- **{name}:** {words}"),
+                    LineKind::Item | LineKind::Commit => writeln!(self.out, "- {words}"),
+                    LineKind::Quote => writeln!(self.out, "> {words}  "),
+                    // Indented, because a fence could occur in the text.
+                    LineKind::Code => writeln!(self.out, "    {}", output_line(text)),
+                };
+            }
+            self.out.push('\n');
+        }
     }
 
     fn iterations(&mut self, iterations: &[IterationSummary]) {
@@ -85,60 +167,14 @@ impl TextPage {
             return;
         }
         self.heading("Iterations");
-        let (first, last) = match self.form {
-            TextFormat::Plain => (10, 40),
-            TextFormat::Markdown => (50, 150),
-        };
-        if self.form == TextFormat::Markdown {
-            self.out.push_str("| # | outcome | time | cost | tools | commits |\n");
-            self.out.push_str("|--:|---|--:|--:|--:|---|\n");
+        let _ = writeln!(self.out, "| {} | notes |", COLUMNS.join(" | "));
+        self.out.push_str("|--:|---|--:|--:|--:|---|\n");
+        for IterationRow { cells, notes } in iteration::rows(iterations, 50, 150) {
+            let notes: Vec<String> = notes.iter().map(|it| escape(&sanitize(&it.text))).collect();
+            let cells = cells.map(|cell| escape(&cell)).join(" | ");
+            let _ = writeln!(self.out, "| {cells} | {} |", notes.join("<br>"));
         }
-        let (first, middle, last) = iteration::collapse_middle(iterations, first, last);
-        first.iter().for_each(|iteration| self.iteration(iteration));
-        if !middle.is_empty() {
-            let middle = iteration::brief(middle);
-            let _ = match self.form {
-                TextFormat::Plain => writeln!(self.out, "    …  {middle}"),
-                TextFormat::Markdown => writeln!(self.out, "| … | {middle} | | | | |"),
-            };
-        }
-        last.iter().for_each(|iteration| self.iteration(iteration));
-    }
-
-    fn iteration(&mut self, iteration: &IterationSummary) {
-        let (state, tries) =
-            (iteration::state_label(iteration), iteration::attempts_text(iteration));
-        let (cost, time) =
-            (iteration::cost(iteration), text::format_duration(iteration.record.duration_ms));
-        let (number, tools, details) =
-            (iteration.record.number, iteration.record.tools, iteration::details(iteration));
-        if self.form == TextFormat::Markdown {
-            let details = details.iter().map(|detail| match detail {
-                IterationDetail::Commit(text)
-                | IterationDetail::Plain(text)
-                | IterationDetail::Bad(text) => escape(&sanitize(text)),
-            });
-            let details = details.collect::<Vec<String>>().join("<br>");
-            let tries = tries.map(|tries| format!(" ({tries})")).unwrap_or_default();
-            let _ = writeln!(
-                self.out,
-                "| {number} | {state}{tries} | {time} | {} | {tools} | {details} |",
-                escape(&cost)
-            );
-            return;
-        }
-        let tries = tries.map(|tries| format!(", {tries}")).unwrap_or_default();
-        let s = if tools == 1 { "" } else { "s" };
-        let _ = writeln!(
-            self.out,
-            "  {number:>3}  {state:<19}  {time:>8}  {cost:>8}  {tools:>4} tool{s}{tries}"
-        );
-        for detail in details {
-            let (IterationDetail::Commit(text)
-            | IterationDetail::Plain(text)
-            | IterationDetail::Bad(text)) = detail;
-            let _ = writeln!(self.out, "       {}", sanitize(&text));
-        }
+        self.out.push('\n');
     }
 }
 

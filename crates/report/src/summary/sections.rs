@@ -1,139 +1,193 @@
-//! Sections after the iterations: guardrails, waits, warnings, remaining work.
+//! The report in words: one description for all renderers.
 
 use jiff::tz::TimeZone;
 
-use super::words::{commit_line, format_time};
-use super::{IterationSummary, RunActivity, Summary};
+use super::overview;
+use super::words::{MAX_FAILURES, commit_line, count, format_time};
+use super::{IterationSummary, Summary};
 use crate::next_steps::unchecked_work_note;
 use crate::run_table::continued_after_text;
-use ralph_events::event::{Class, Outcome, WaitReason};
-use ralph_events::run_state::{Continuation, Listed, Wait};
-use ralph_events::text;
+use ralph_events::event::{Class, Outcome};
+use ralph_events::journal;
+use ralph_events::run_state::{Continuation, GuardrailResult, Listed, ScmTaskState};
 
 const MAX_LINES: usize = 50;
 const MAX_HISTORY: usize = 60;
-const CUT_SHORT_MS: i64 = 2_000;
+/// Lines of the agent's last words, and of a check's output.
+const MAX_EXCERPT: usize = 15;
+
+/// The whole report except for the list of iterations, which stands before `history`.
+#[derive(Debug)]
+pub(super) struct Report {
+    pub(super) lead: String,
+    /// The first has no heading.
+    pub(super) findings: Vec<Section>,
+    /// First on a page, last on a terminal.
+    pub(super) next: Vec<Section>,
+    pub(super) history: Vec<Section>,
+}
 
 #[derive(Debug)]
 pub(super) struct Section {
     pub(super) heading: String,
-    pub(super) lines: Vec<String>,
-    pub(super) kind: SectionKind,
+    pub(super) lines: Vec<Line>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Line {
+    pub(super) kind: LineKind,
+    pub(super) text: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SectionKind {
-    /// First on a page, last on a terminal.
-    Remaining,
-    Guardrails,
-    Other,
+pub(super) enum LineKind {
+    /// A value with its name.
+    Row(&'static str),
+    Item,
+    /// Starts with an id.
+    Commit,
+    /// Words of the agent.
+    Quote,
+    /// Output of a program, or a command to type.
+    Code,
 }
 
-pub(super) fn sections(facts: &Summary, zone: &TimeZone) -> Vec<Section> {
-    let history = "Guardrails, from the first iteration to the last".to_owned();
-    let others =
-        format!("Committed while the run was not at work ({})", facts.commits_by_others.len());
-    let (denied, warnings) = (&facts.denied, &facts.warnings);
-    let sections = [
-        (SectionKind::Guardrails, history, guardrails(facts)),
-        (SectionKind::Other, "Went on".to_owned(), continuation_lines(facts, zone)),
-        (SectionKind::Other, total_wait(facts), rate_limit_lines(facts, zone)),
-        (SectionKind::Other, others, facts.commits_by_others.iter().map(commit_line).collect()),
-        (SectionKind::Other, format!("Denied to the agent ({})", denied.total), list_lines(denied)),
-        (SectionKind::Other, format!("Warnings ({})", warnings.total), list_lines(warnings)),
-        (SectionKind::Remaining, "Left to do".to_owned(), remaining_lines(facts)),
-    ];
-    let bounded = sections.map(|(kind, heading, mut lines)| {
+impl LineKind {
+    pub(super) fn name(self) -> &'static str {
+        if let LineKind::Row(name) = self { name } else { "" }
+    }
+
+    /// Returns whether lines of both kinds belong to the same list.
+    pub(super) fn is_like(self, other: LineKind) -> bool {
+        std::mem::discriminant(&self) == std::mem::discriminant(&other)
+    }
+}
+
+pub(super) fn report(facts: &Summary, zone: &TimeZone) -> Report {
+    let (check, output) = failure_output(facts);
+    let next = overview::next_steps(facts, zone);
+    let commands = lines(LineKind::Code, next.commands);
+    let others = facts.commits_by_others.iter().map(commit_line).collect();
+    Report {
+        lead: overview::lead(facts, zone),
+        findings: sections([
+            ("", rows(overview::main_rows(facts))),
+            (
+                "Last words of the agent",
+                lines(LineKind::Quote, excerpt(facts.answer.as_deref().unwrap_or_default())),
+            ),
+            (&check, lines(LineKind::Code, output)),
+            ("Commits", lines(LineKind::Commit, commit_lines(facts))),
+            ("Worth a look", lines(LineKind::Item, notices(facts))),
+            ("Left to do", lines(LineKind::Item, remaining_lines(facts))),
+        ]),
+        next: sections([("Next", [lines(LineKind::Item, next.notes), commands].concat())]),
+        history: sections([
+            (
+                "Checks by iteration (+ passed, - failed, ~ interrupted, . not run)",
+                lines(LineKind::Code, check_history(facts)),
+            ),
+            ("Resumed", lines(LineKind::Item, continuation_lines(facts, zone))),
+            ("Committed by others", lines(LineKind::Commit, others)),
+            ("Details", rows(overview::detail_rows(facts, zone))),
+        ]),
+    }
+}
+
+fn lines(kind: LineKind, texts: Vec<String>) -> Vec<Line> {
+    texts.into_iter().map(|text| Line { kind, text }).collect()
+}
+
+fn rows(rows: Vec<overview::Row>) -> Vec<Line> {
+    rows.into_iter().map(|(name, text)| Line { kind: LineKind::Row(name), text }).collect()
+}
+
+/// Leaves out empty sections and shortens long ones.
+fn sections<const N: usize>(sections: [(&str, Vec<Line>); N]) -> Vec<Section> {
+    let bounded = sections.into_iter().map(|(heading, mut lines)| {
         let more = lines.len().saturating_sub(MAX_LINES + 1);
         if more > 0 {
             lines.truncate(MAX_LINES);
-            lines.push(format!("and {more} more"));
+            lines.push(Line { kind: LineKind::Item, text: format!("and {more} more") });
         }
-        Section { heading, lines, kind }
+        Section { heading: heading.to_owned(), lines }
     });
-    bounded.into_iter().filter(|section| !section.lines.is_empty()).collect()
+    bounded.filter(|section| !section.lines.is_empty()).collect()
 }
 
-fn list_lines(list: &Listed<String>) -> Vec<String> {
-    let lines = list.first.iter().map(|told| match told.times {
-        1 => told.item.clone(),
-        times => format!("{times} times: {}", told.item),
+/// Returns the last lines, with a mark if there are more.
+fn excerpt(text: &str) -> Vec<String> {
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    let start = lines.len().saturating_sub(MAX_EXCERPT);
+    let mark = (start > 0).then_some("…");
+    mark.into_iter().chain(lines[start..].iter().copied()).map(str::to_owned).collect()
+}
+
+/// The feedback about a check starts with its name.
+fn is_feedback_of(check: &GuardrailResult, feedback: &str) -> bool {
+    let rest = feedback.strip_prefix("Guardrail \"");
+    rest.is_some_and(|rest| rest.starts_with(check.command.as_str()))
+}
+
+/// Heading and end of the output of the failing check.
+fn failure_output(facts: &Summary) -> (String, Vec<String>) {
+    let Some(check) = overview::failing_check(facts) else {
+        return (String::new(), Vec::new());
+    };
+    let exit = check.exit.map_or_else(|| "no exit code".to_owned(), |exit| exit.to_string());
+    let feedback = facts.remaining.feedback.iter().find(|part| is_feedback_of(check, part));
+    let output = feedback.and_then(|part| {
+        let starts = ["\nEnd of output:\n", "\nOutput (truncated):\n", "\nOutput:\n"];
+        starts.iter().find_map(|start| Some(part.split_once(start)?.1))
+    });
+    let mut lines = excerpt(output.unwrap_or_default());
+    lines.push(format!("(log: {})", check.log));
+    (format!("Why {} failed ({exit})", check.command), lines)
+}
+
+/// The newest commits first.
+fn commit_lines(facts: &Summary) -> Vec<String> {
+    let own = facts.iterations.iter().rev().flat_map(|iteration| {
+        let number = iteration.record.number;
+        let commits = iteration.commits.iter().rev();
+        commits.map(move |commit| format!("{} (iteration {number})", commit_line(commit)))
+    });
+    own.collect()
+}
+
+/// Everything that a person should check.
+fn notices(facts: &Summary) -> Vec<String> {
+    let mut lines: Vec<String> = unchecked_work(facts).into_iter().collect();
+    lines.extend(facts.scm.iter().take(MAX_FAILURES).map(scm_failure));
+    if facts.end.notify_pending {
+        lines.push("notify.command did not run: ralph was killed before it".to_owned());
+    }
+    if let Some(damage) = journal::unreadable_message(facts.unreadable) {
+        lines.push(format!("{damage}: the run did more than this report shows"));
+    }
+    lines.extend(list_lines("denied: ", &facts.denied));
+    lines.extend(list_lines("", &facts.warnings));
+    lines
+}
+
+fn list_lines(label: &str, list: &Listed<String>) -> Vec<String> {
+    let lines = list.first.iter().map(|entry| match entry.times {
+        1 => format!("{label}{}", entry.item),
+        times => format!("{label}{} ({times} times)", entry.item),
     });
     let more = Some(list.omitted_count()).filter(|more| *more > 0);
-    lines.chain(more.map(|more| format!("and {more} more"))).collect()
+    lines.chain(more.map(|more| format!("{label}and {more} more"))).collect()
 }
 
-fn continuation_lines(facts: &Summary, zone: &TimeZone) -> Vec<String> {
-    let line = |continued: &Continuation| {
-        let (time, after) =
-            (format_time(continued.time_ms, zone), continued_after_text(continued.after));
-        let again = continued.cut_off.map(|n| format!("; iteration {n} was begun again"));
-        let checked = continued
-            .unchecked
-            .map(|n| format!("; what the agent of iteration {n} had done was checked"));
-        format!("{time}, after {after}{}", again.or(checked).unwrap_or_default())
-    };
-    facts.continued.iter().map(line).collect()
-}
-
-fn limits(facts: &Summary) -> impl Iterator<Item = &Wait> {
-    facts.waits.iter().filter(|wait| wait.reason == WaitReason::RateLimit)
-}
-
-fn total_wait(facts: &Summary) -> String {
-    let waited = |wait: &Wait| wait.ended_ms.map_or(0, |ended| (ended - wait.from_ms).max(0));
-    let all = limits(facts).map(waited).sum::<i64>().unsigned_abs();
-    format!("Limits waited for ({} in all)", text::format_duration(all))
-}
-
-fn rate_limit_lines(facts: &Summary, zone: &TimeZone) -> Vec<String> {
-    let length =
-        |from: i64, until: i64| text::format_duration(u64::try_from(until - from).unwrap_or(0));
-    let line = |wait: &Wait| {
-        let Wait { iteration, from_ms, until_ms, ended_ms, .. } = *wait;
-        let from = format_time(from_ms, zone);
-        let planned = length(from_ms, until_ms);
-        let how = match ended_ms {
-            Some(ended) if ended + CUT_SHORT_MS < until_ms => {
-                format!("for {} of {planned}, then it was stopped", length(from_ms, ended))
-            }
-            Some(ended) => format!("for {}", length(from_ms, ended)),
-            None if facts.activity == Some(RunActivity::Waiting { until_ms }) => {
-                format!("until {}", format_time(until_ms, zone))
-            }
-            None => format!("for {planned}, but the run was cut off meanwhile"),
-        };
-        format!("iteration {iteration}: from {from} {how}")
-    };
-    limits(facts).map(line).collect()
-}
-
-fn remaining_lines(facts: &Summary) -> Vec<String> {
-    let mut lines = Vec::new();
-    let is_over = facts.activity.is_none() && !is_complete(facts);
-    // A killed run leaves its last iteration open.
-    let cut_off =
-        facts.iterations.last().filter(|last| last.record.cut_off || is_over && !last.record.ended);
-    // The advice for a budget says it.
-    let is_told = facts.end.outcome == Some(Outcome::Budget);
-    let cut_off = cut_off.filter(|last| has_done_work(last) && !is_told);
-    lines
-        .extend(cut_off.map(|last| unchecked_work_note(last.record.number, &last.record.scm_done)));
-    let undone = facts.scm.iter().filter(|task| !task.recovered);
-    lines.extend(undone.map(|task| format!("SCM task not done: {}: {}", task.task, task.reason)));
-    let left = &facts.remaining;
-    if let Some((done, total)) = left.stories.filter(|(done, total)| done < total) {
-        let next = left.story.as_ref().map_or(String::new(), |story| format!(", next {story}"));
-        lines.push(format!("stories: {done} of {total} pass{next}"));
-    }
-    lines.extend(left.problems.iter().map(|problem| format!("not complete: {problem}")));
-    let told = match facts.activity {
-        Some(_) => "the agent is told",
-        None => "the agent was to be told",
-    };
-    lines.extend(left.feedback.iter().map(|part| format!("{told}: {part}")));
-    lines.extend(left.plan.iter().map(|entry| format!("open in the agent's plan: {entry}")));
-    lines
+/// A killed run leaves its last iteration open.
+fn unchecked_work(facts: &Summary) -> Option<String> {
+    let is_over = facts.activity.is_none() && !overview::is_complete(facts);
+    let last = facts.iterations.last()?;
+    let is_unchecked = last.record.cut_off || is_over && !last.record.ended;
+    // After a budget, the next steps say it.
+    let is_said = facts.end.outcome == Some(Outcome::Budget);
+    (is_unchecked && has_done_work(last) && !is_said)
+        .then(|| unchecked_work_note(last.record.number, &last.record.scm_done))
 }
 
 /// Returns whether an iteration may have done anything; a refused agent has not.
@@ -146,21 +200,30 @@ fn has_done_work(iteration: &IterationSummary) -> bool {
     iteration.record.tools > 0 || !turned_away && iteration.record.failure.is_none()
 }
 
-fn is_complete(facts: &Summary) -> bool {
-    matches!(facts.end.outcome, Some(Outcome::Complete | Outcome::CompleteScmFailed))
+fn scm_failure(task: &ScmTaskState) -> String {
+    let ScmTaskState { task, failed_in, reason, recovered } = task;
+    let iterations = count(failed_in.len(), "iteration");
+    let since = if *recovered { "; it succeeded later" } else { "" };
+    format!("{task} failed in {iterations}: {reason}{since}")
 }
 
-/// A line per guardrail with a symbol per iteration, and a legend.
-fn guardrails(facts: &Summary) -> Vec<String> {
-    let mut commands: Vec<&str> = Vec::new();
-    for check in facts.iterations.iter().flat_map(|iteration| &iteration.record.guardrails) {
-        if !commands.contains(&check.command.as_str()) && commands.len() < MAX_LINES {
-            commands.push(&check.command);
-        }
-    }
-    if commands.is_empty() {
-        return Vec::new();
-    }
+fn remaining_lines(facts: &Summary) -> Vec<String> {
+    let left = &facts.remaining;
+    // The output of the failing check has its own section.
+    let shown = overview::failing_check(facts);
+    let is_new = |part: &&String| !shown.is_some_and(|check| is_feedback_of(check, part));
+    let undone = facts.scm.iter().filter(|task| !task.recovered);
+    let undone = undone.map(|task| format!("SCM task not done: {}: {}", task.task, task.reason));
+    undone
+        .chain(left.story.iter().map(|story| format!("Next story: {story}")))
+        .chain(left.problems.iter().map(|problem| format!("Not done: {problem}")))
+        .chain(left.feedback.iter().filter(is_new).map(|it| format!("Pending feedback: {it}")))
+        .chain(left.plan.iter().map(|entry| format!("Open in the agent's plan: {entry}")))
+        .collect()
+}
+
+/// A line per check with a sign per iteration.
+fn check_history(facts: &Summary) -> Vec<String> {
     let line = |command: &str| {
         let sign = |iteration: &IterationSummary| {
             let own = iteration.record.guardrails.iter().rfind(|check| check.command == command);
@@ -172,13 +235,20 @@ fn guardrails(facts: &Summary) -> Vec<String> {
             }
         };
         let signs: String = facts.iterations.iter().map(sign).collect();
-        let failed = signs.matches('-').count();
-        let shown = match signs.len().checked_sub(MAX_HISTORY) {
-            Some(cut @ 1..) => format!("…{} (failed {failed} times)", &signs[cut..]),
-            _ => signs,
-        };
-        format!("{shown}  {command}")
+        let start = signs.len().saturating_sub(MAX_HISTORY);
+        let cut = if start > 0 { "…" } else { "" };
+        format!("{cut}{}  {command}", &signs[start..])
     };
-    let signs = "(+ passed, - failed, ~ interrupted, . not run)".to_owned();
-    commands.into_iter().map(line).chain([signs]).collect()
+    overview::check_commands(facts).into_iter().take(MAX_LINES).map(line).collect()
+}
+
+fn continuation_lines(facts: &Summary, zone: &TimeZone) -> Vec<String> {
+    let line = |continued: &Continuation| {
+        let (time, after) =
+            (format_time(continued.time_ms, zone), continued_after_text(continued.after));
+        let again = continued.cut_off.map(|n| format!("; restarted iteration {n}"));
+        let checked = continued.unchecked.map(|n| format!("; checked the work of iteration {n}"));
+        format!("{time}, after {after}{}", again.or(checked).unwrap_or_default())
+    };
+    facts.continued.iter().map(line).collect()
 }

@@ -1,4 +1,4 @@
-//! Why an agent or a run came to its end, and what to do about it.
+//! Why an agent or a run failed, and what to do about it.
 
 use super::*;
 
@@ -23,7 +23,7 @@ fn ended(outcome: Outcome, words: &'static str) -> Event<'static> {
 
 /// The report of a run whose first iteration met a rate limit that resets after an hour.
 fn turned_away(outcome: Outcome, words: &'static str) -> String {
-    terminal(&read(
+    unwrapped(&read(
         vec![
             (1, 0, run_started()),
             (1, 1, iteration_started()),
@@ -49,7 +49,7 @@ fn summary_of_failed_run_shows_cause_and_next_step() {
         failures: 1,
         max_failures: 2,
     };
-    let told = terminal(&read(
+    let text = terminal(&read(
         vec![
             (1, 0, run_started()),
             (1, 1, iteration_started()),
@@ -75,12 +75,14 @@ fn summary_of_failed_run_shows_cause_and_next_step() {
         None,
     ));
     for line in [
-        "Stderr:    ModuleNotFoundError: x\n",
-        "2 attempts\n       failed: exit code 1\n       failed: exit code 1: ModuleNotFoundError: x\n",
-        "Next:      `ralph replay 20261115-2027-ab12` shows what happened; then `ralph resume ",
-        "  what iteration 1 did lies in the work tree, unchecked",
+        " — failed ",
+        "\nThe agent failed 2 times in a row, the last time: exit code 1.\n",
+        "Stderr  ModuleNotFoundError: x\n",
+        "2 attempts\n         failed: exit code 1\n         failed: exit code 1: ModuleNotFoundError: x\n",
+        "\nNext\n  ralph resume ab12\n",
+        "    The work of iteration 1 is in the work tree, unchecked",
     ] {
-        assert!(told.contains(line), "{line:?} in {told}");
+        assert!(text.contains(line), "{line:?} in {text}");
     }
 }
 
@@ -96,7 +98,7 @@ fn summary_shows_message_of_stack_trace_not_frames() {
         let (kind, message) = (FailureKind::Usage, "no".to_owned());
         (*tools, *failure) = (0, Some(Failure { kind, message, resets_at: None }));
     }
-    let told = terminal(&read(
+    let text = terminal(&read(
         vec![
             (1, 0, run_started()),
             (1, 1, iteration_started()),
@@ -111,42 +113,35 @@ fn summary_shows_message_of_stack_trace_not_frames() {
         ],
         None,
     ));
-    assert!(told.contains("Stderr:    Error when talking to Gemini API: 401\n"), "{told}");
-    assert!(!told.contains("lies in the work tree"), "it used no tool: {told}");
+    assert!(text.contains("Stderr  Error when talking to Gemini API: 401\n"), "{text}");
+    assert!(!text.contains("is in the work tree"), "it used no tool: {text}");
 }
 
 #[test]
 fn summary_of_rate_limited_run_shows_reset_time() {
-    let told = turned_away(Outcome::AgentFailed, "limit (waiting is not allowed)");
-    assert!(
-        told.contains("Next:      the limit ends at 1970-01-01 01:00:00; then `ralph"),
-        "{told}"
-    );
-    assert!(!told.contains("failed: "), "{told}");
-    assert!(
-        told.contains("Outcome:   stopped by a limit of the agent's: limit (waiting"),
-        "{told}"
-    );
-    assert!(!told.contains("Left to do"), "it was turned away: {told}");
-    assert!(told.contains("Ended:     1970-01-01 00:00:04\n"), "{told}");
-    // A wait that would have outlasted the run's time was not begun, which is no use of that time.
-    for (message, next) in [
-        ("the limit ends at 01:00, in 1h, and the time of this run is used up in 40s", "then `"),
-        (
-            "the budget is used up: $1.00 of $1.00",
-            "`ralph resume 20261115-2027-ab12` with a larger",
-        ),
+    let text = turned_away(Outcome::AgentFailed, "limit (waiting is not allowed)");
+    let next = "Next The rate limit ends at 1970-01-01 01:00:00. ralph resume ab12";
+    assert!(text.ends_with(next), "{text}");
+    assert!(!text.contains("failed: "), "{text}");
+    assert!(text.contains(" Stopped by the agent's rate limit: limit (waiting"), "{text}");
+    assert!(!text.contains("Worth a look"), "it was refused: {text}");
+    assert!(text.contains("Ended 1970-01-01 00:00:04, exit code 4"), "{text}");
+    // A wait that would have outlasted the run's time used none of it.
+    for message in [
+        "the limit ends at 01:00, in 1h, and the time of this run is used up in 40s",
+        "the budget is used up: $1.00 of $1.00",
     ] {
-        let told = turned_away(Outcome::Budget, message);
-        let next = format!("Next:      the limit ends at 1970-01-01 01:00:00; {next}");
-        assert!(told.contains(&next), "{next} in {told}");
+        let text = turned_away(Outcome::Budget, message);
+        assert!(text.ends_with(next), "{next} in {text}");
+        assert!(text.contains(&format!("Stopped: {message}.")), "{text}");
     }
 }
 
 #[test]
 fn summary_of_stopped_wait_shows_pending_reset_time() {
-    // Stopped while it waited, after the limit had ended, and cut off in its wait.
-    for (resets_at, end, is_told) in [(3_600, true, true), (3, true, false), (3_600, false, true)] {
+    // Stopped while it waited, after the limit had ended, and killed in its wait.
+    for (resets_at, end, is_shown) in [(3_600, true, true), (3, true, false), (3_600, false, true)]
+    {
         let mut events = vec![
             (1, 0, run_started()),
             (1, 1, iteration_started()),
@@ -160,31 +155,31 @@ fn summary_of_stopped_wait_shows_pending_reset_time() {
                 (4, 1, ended(Outcome::Interrupted, "interrupted")),
             ]);
         }
-        let told = terminal(&read(events, None));
-        let limit = "Next:      the limit ends at 1970-01-01 01:00:00; `ralph resume 20261115";
-        assert_eq!(told.contains(limit), is_told, "{told}");
-        let by = "Outcome:   interrupted by SIGTERM (exit code 4)";
-        assert_eq!(told.contains(by), end, "{told}");
+        let text = unwrapped(&read(events, None));
+        let limit = "Next The rate limit ends at 1970-01-01 01:00:00. ralph resume ab12";
+        assert_eq!(text.contains(limit), is_shown, "{text}");
+        let by = " — ended run ab12 Stopped by SIGTERM in iteration 1.";
+        assert_eq!(text.contains(by), end, "{text}");
     }
 }
 
 #[test]
 fn summary_explains_outcome_before_agent_message() {
     for (outcome, expected) in [
-        (Outcome::CredentialsRefused, "the agent's credentials were refused: why"),
-        (Outcome::PromptMissing, "failed before the agent was asked: why"),
-        (Outcome::InternalError, "ralph could not go on: why"),
-        (Outcome::Stalled, "why"),
+        (Outcome::CredentialsRefused, "The agent's credentials were refused: why."),
+        (Outcome::PromptMissing, "Failed before the agent started: why."),
+        (Outcome::InternalError, "Internal error: why."),
+        (Outcome::Stalled, "Stopped: why."),
     ] {
         let events = vec![(1, 0, run_started()), (4, 1, ended(outcome, "why"))];
-        let told = terminal(&read(events, None));
-        assert!(told.contains(&format!("Outcome:   {expected} (exit")), "{told}");
+        let text = terminal(&read(events, None));
+        assert!(text.contains(" — failed ") && text.contains(&format!("\n{expected}\n")), "{text}");
     }
 }
 
 #[test]
 fn summary_of_exhausted_budget_shows_how_to_continue() {
-    let told = terminal(&read(
+    let text = terminal(&read(
         vec![
             (1, 0, run_started()),
             (1, 2, iteration_started()),
@@ -193,13 +188,8 @@ fn summary_of_exhausted_budget_shows_how_to_continue() {
         ],
         None,
     ));
-    assert!(
-        told.contains(
-            "goes on; `ralph report 20261115-2027-ab12` tells what was done; what iteration 2 did"
-        ),
-        "{told}"
-    );
-    assert_eq!(told.matches("unchecked").count(), 1, "{told}");
+    assert!(text.ends_with("unchecked and uncommitted.\n  ralph resume ab12\n"), "{text}");
+    assert_eq!(text.matches("unchecked").count(), 1, "{text}");
 }
 
 #[test]
@@ -210,7 +200,7 @@ fn summary_shows_end_cause_and_marks_estimated_cost() {
             *ended_by = cause;
             *failure = kind.map(|kind| Failure { kind, message: String::new(), resets_at: None });
         }
-        let mut facts = read(
+        let facts = read(
             vec![
                 (1, 1, iteration_started()),
                 (2, 1, event),
@@ -218,14 +208,14 @@ fn summary_shows_end_cause_and_marks_estimated_cost() {
             ],
             None,
         );
-        iteration::state_label(&facts.iterations.remove(0))
+        iteration::rows(&facts.iterations, 1, 1)[0].cells[1].clone()
     };
-    assert_eq!(ended(Some(EndCause::Budget), None), "run's budget");
-    assert_eq!(ended(Some(EndCause::IterationBudget), None), "iteration's budget");
+    assert_eq!(ended(Some(EndCause::Budget), None), "run budget");
+    assert_eq!(ended(Some(EndCause::IterationBudget), None), "iteration budget");
     assert_eq!(ended(None, Some(FailureKind::TurnLimit)), "agent's turn limit");
 
     let tokens = Usage { output_tokens: 100_000, ..Usage::default() };
-    let told = |second: Usage| {
+    let report = |second: Usage| {
         terminal(&read(
             vec![
                 (1, 0, run_started()),
@@ -239,9 +229,44 @@ fn summary_shows_end_cause_and_marks_estimated_cost() {
             None,
         ))
     };
-    let all = told(Usage { cost_usd: Some(0.5), ..tokens });
-    assert!(all.contains("Used:      $1.75, 200K tokens"), "{all}");
-    let some = told(tokens);
-    let words = "$1.25 told, about $2.50 with an estimate of what was not, 200K tokens";
+    let all = report(Usage { cost_usd: Some(0.5), ..tokens });
+    assert!(all.contains("Cost    $1.75, 200K tokens"), "{all}");
+    let some = report(tokens);
+    let words = "Cost    about $2.50 ($1.25 reported, the rest estimated), 200K tokens";
     assert!(some.contains(words) && some.contains("~$1.25"), "{some}");
+}
+
+#[test]
+fn summary_of_failing_check_shows_end_of_its_output() {
+    let output: String = (0..40).map(|n| format!("line {n}\n")).collect();
+    let message = format!(
+        "Guardrail \"make test\" failed with exit code 1.\nOutput file: g.log\nOutput (truncated):\n\
+         begin... [truncated]\nEnd of output:\n{output}  assertion failed"
+    );
+    let parts = vec![
+        Feedback { action: FailAction::Append, message },
+        Feedback { action: FailAction::Append, message: "a <note>".to_owned() },
+    ];
+    let facts = read(
+        vec![
+            (1, 0, run_started()),
+            (1, 1, iteration_started()),
+            (2, 1, guardrail(false)),
+            (2, 1, Event::FeedbackSet { parts }),
+            (3, 1, iteration_ended(Class::Answered, false)),
+            (3, 1, ended(Outcome::LimitReached, "")),
+        ],
+        None,
+    );
+    let text = terminal(&facts);
+    let why = "  Why make test failed (exit code 1)\n    …\n    line 26\n";
+    assert!(text.contains(why) && !text.contains("line 25"), "{text}");
+    let end =
+        "    line 39\n      assertion failed\n    (log: .ralph/guardrail_001_make_test.log)\n";
+    assert!(text.contains(end), "{text}");
+    assert!(text.contains("Checks  make test 0 of 1 passed, fails now\n"), "{text}");
+    assert!(text.contains("  Left to do\n    Pending feedback: a <note>\n"), "{text}");
+    let page = html::render(&facts, &TimeZone::UTC);
+    assert!(page.contains("line 39\n  assertion failed\n(log: "), "{page}");
+    assert!(page.contains("<rect class=\"f\""), "{page}");
 }

@@ -1,4 +1,4 @@
-//! What was committed, by whom, and what was not.
+//! Commits of the run and of others, their size, and what failed.
 
 use super::*;
 
@@ -39,15 +39,69 @@ fn summary_attributes_commits_to_run_or_others() {
     assert_eq!(subjects(&facts.commits_by_others), ["by a person"]);
     let mut facts = facts;
     facts.mark_unreachable(&HashSet::from(["three"]));
-    let told = terminal(&facts);
-    assert!(told.contains("Commits:   2: git log base..two\n"), "{told}");
+    let text = terminal(&facts);
+    assert!(
+        text.contains(" 2 commits.\n") && text.contains("  git log --oneline base..two\n"),
+        "{text}"
+    );
     facts.count_range(&HashSet::from(["two", "people", "merged"]));
-    let told = terminal(&facts);
-    let words =
-        "Commits:   3: git log base..two (2 of them not by the run); 1 more by the run is not";
-    assert!(told.contains(words), "{told}");
-    assert!(told.contains("three lost (on no branch any more)"), "{told}");
-    assert!(told.contains("not at work (1)\n  people by a person"), "{told}");
+    let words = " 3 commits (2 not by this run); 1 more gone or on another branch.";
+    assert!(unwrapped(&facts).contains(words), "{words} in {}", unwrapped(&facts));
+    let text = terminal(&facts);
+    assert!(text.contains("three lost (on no branch any more) (iteration 2)"), "{text}");
+    assert!(text.contains("by others\n    people by a person"), "{text}");
+}
+
+#[test]
+fn summary_of_complete_branch_shows_size_and_merge_commands() {
+    let mut facts = read(
+        vec![
+            (1, 0, run_started()),
+            (1, 0, repository("base", Vec::new(), false)),
+            (1, 1, iteration_started()),
+            (2, 1, repository("one", vec![committed("one", "first", None)], false)),
+            (3, 1, guardrail(true)),
+            (4, 1, iteration_ended(Class::Answered, false)),
+            (4, 1, run_ended(Outcome::Complete, 3_000)),
+        ],
+        None,
+    );
+    facts.title = "Password reset".to_owned();
+    facts.info.branch = Some("ralph/reset".to_owned());
+    facts.diff_stat = DiffStat::parse(" 31 files changed, 1204 insertions(+), 310 deletions(-)\n");
+    facts.remaining.stories = Some((12, 12));
+    facts.answer = Some("It is sent in the background.\n\nBoth tests pass.".to_owned());
+    facts.default_branch = Some("main".to_owned());
+    facts.info.completion = "every story of ralph/tasks.json passes".to_owned();
+    let text = terminal(&facts);
+    let start = "\
+Password reset — complete                                               run ab12
+All 12 stories pass. 1 commit on ralph/reset, 31 files, +1,204 −310.
+
+  Took    3.0s, 1 of 10 iterations
+  Cost    unknown: the agent reports none
+  Checks  make test 1 of 1 passed
+
+  Last words of the agent
+    It is sent in the background.
+    Both tests pass.
+
+  Commits
+    one first (iteration 1)
+";
+    assert!(text.starts_with(start), "{text}");
+    let end = "
+Next
+  git log --oneline main..ralph/reset
+  git switch main
+  git merge --ff-only ralph/reset
+  ralph archive
+";
+    assert!(text.ends_with(end), "{text}");
+    let colored = plain::TextFormat::Plain { color: true, width: None };
+    let text = plain::render(&facts, &TimeZone::UTC, colored);
+    assert!(text.contains("\u{1b}[32mcomplete\u{1b}[0m"), "{text:?}");
+    assert_eq!(DiffStat::parse(""), None);
 }
 
 #[test]
@@ -77,16 +131,14 @@ fn failed_commit_and_push_appear_in_every_format() {
         ],
         None,
     );
-    let told = terminal(&facts);
+    let text = unwrapped(&facts);
     for line in [
-        "SCM:       commit -m x failed in 1 iteration, the last time in 1: hook says no; it was \
-         done after iteration 1\n",
-        "SCM:       push failed in 2 iterations, the last time in 3: fatal: no way, and was not \
-         done since\n",
-        "       SCM task failed: push: error: failed to push some refs\n",
-        "\nLeft to do\n  SCM task not done: push: fatal: no way\n",
+        "commit -m x failed in 1 iteration: hook says no; it succeeded later",
+        "push failed in 2 iterations: fatal: no way",
+        "SCM task failed: push: error: failed to push some refs",
+        "Left to do SCM task not done: push: fatal: no way",
     ] {
-        assert!(told.contains(line), "{line:?} in {told}");
+        assert!(text.contains(line), "{line:?} in {text}");
     }
     let markdown = plain::render(&facts, &TimeZone::UTC, plain::TextFormat::Markdown);
     let json = serde_json::to_string(&facts).unwrap();
