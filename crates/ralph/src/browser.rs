@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use ralph_process::trust::{OutsideCommand, outside_program};
 
-const OPENER: &str = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// In the background: some browsers run as long as their window is open.
@@ -17,8 +16,9 @@ const START: &str = "\"$0\" \"$1\" >/dev/null 2>&1 &";
 /// # Errors
 /// This machine has no such program, or it cannot be started.
 pub(crate) fn open(page: &Path) -> Result<(), String> {
+    let name = if std::env::consts::OS == "macos" { "open" } else { "xdg-open" };
     let opener =
-        outside_program(OsStr::new(OPENER)).map_err(|_| format!("{OPENER} is not installed"))?;
+        outside_program(OsStr::new(name)).map_err(|_| format!("{name} is not installed"))?;
     let shell = OutsideCommand::find(OsStr::new("/bin/sh"), &[]).map_err(|err| err.to_string())?;
     let args: [OsString; 4] = ["-c".into(), START.into(), opener.into(), page.into()];
     let directory = page.parent().unwrap_or(Path::new("/"));
