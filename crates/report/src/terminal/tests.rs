@@ -64,6 +64,7 @@ fn seed() -> Vec<Event<'static>> {
             id: "1".into(),
             name: "Read".into(),
             summary: "/path/to/file.go".into(),
+            edit: None,
             subagent: false,
         },
         Event::ToolEnded {
@@ -267,6 +268,7 @@ fn agent_output_contains_no_terminal_controls() {
             id: evil.into(),
             name: evil.into(),
             summary: evil.into(),
+            edit: None,
             subagent: false,
         },
         tool_ended(true, false, evil),
