@@ -1,3 +1,5 @@
+mod layout;
+
 use super::speech::{MAX_TEXT, MAX_THINKING};
 use super::*;
 use crate::output::tests::Sink;
