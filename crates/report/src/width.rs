@@ -44,7 +44,7 @@ pub fn one_line(text: &str, max: usize, mark: &str) -> String {
 }
 
 /// Columns of a character, never fewer than a terminal uses.
-fn char_width(c: char) -> usize {
+pub fn char_width(c: char) -> usize {
     match c {
         // Some terminals widen the previous character to two columns.
         '\u{fe0f}' => 1,
@@ -93,7 +93,7 @@ pub fn wrap(text: &str, first: usize, rest: usize) -> Vec<Range<usize>> {
     for (at, c) in text.char_indices() {
         let next = at + c.len_utf8();
         if is_space(c) {
-            used += if c == '\t' { TAB_COLUMNS } else { 1 };
+            used += wrap_width(c);
             gap = match gap {
                 Some((end, _, _)) if is_space(before) => Some((end, next, used)),
                 _ => has_word.then_some((at, next, used)),
@@ -103,7 +103,7 @@ pub fn wrap(text: &str, first: usize, rest: usize) -> Vec<Range<usize>> {
             if can_break_between(before, c) {
                 gap = Some((at, at, used));
             }
-            used += char_width(c);
+            used += wrap_width(c);
             if used > room
                 && let Some((end, begin, columns)) = gap.take()
             {
@@ -118,8 +118,15 @@ pub fn wrap(text: &str, first: usize, rest: usize) -> Vec<Range<usize>> {
     rows
 }
 
-/// A tab takes at most this many columns.
-const TAB_COLUMNS: usize = 8;
+/// The columns of a text that starts anywhere on a row.
+pub fn columns(text: &str) -> usize {
+    text.chars().map(wrap_width).sum()
+}
+
+/// A tab takes at most eight columns.
+fn wrap_width(c: char) -> usize {
+    if c == '\t' { 8 } else { char_width(c) }
+}
 
 /// Other spaces do not allow a break.
 fn is_space(c: char) -> bool {

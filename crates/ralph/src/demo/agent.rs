@@ -32,7 +32,11 @@ const FIRST_ATTEMPT: &[DemoStep] = &[
     DemoStep::Read("slugify.sh"),
     DemoStep::Read("test.sh"),
     DemoStep::Plan(FIRST_PLAN, 1),
-    DemoStep::Edit("slugify.sh", "tr ' ' '-'", "tr 'A-Z ' 'a-z-'"),
+    DemoStep::Edit(
+        "slugify.sh",
+        "printf '%s\\n' \"$1\" | tr ' ' '-'",
+        "printf '%s\\n' \"$1\" | tr 'A-Z ' 'a-z-'",
+    ),
     DemoStep::Run("sh slugify.sh 'Hello World'"),
     DemoStep::Plan(FIRST_PLAN, 3),
     DemoStep::Claim(
@@ -49,8 +53,8 @@ const SECOND_ATTEMPT: &[DemoStep] = &[
     DemoStep::Read("slugify.sh"),
     DemoStep::Edit(
         "slugify.sh",
-        "tr 'A-Z ' 'a-z-'",
-        "tr 'A-Z' 'a-z' | tr -cs 'a-z0-9\\n' '-' | sed 's/^-//; s/-$//'",
+        "printf '%s\\n' \"$1\" | tr 'A-Z ' 'a-z-'",
+        "printf '%s\\n' \"$1\" |\n    tr 'A-Z' 'a-z' |\n    tr -cs 'a-z0-9\\n' '-' |\n    sed 's/^-//; s/-$//'",
     ),
     DemoStep::Plan(SECOND_PLAN, 2),
     DemoStep::Run("sh test.sh"),
@@ -157,13 +161,17 @@ impl<W: Write> DemoAgent<'_, W> {
                 let done = Ok("Todos have been modified successfully.".to_owned());
                 self.tool("TodoWrite", &json!({"todos": todos}), |_| done)
             }
-            DemoStep::Read(name) => self.tool("Read", &json!({"file_path": name}), |directory| {
-                fs::read_to_string(directory.join(name)).map_err(|error| error.to_string())
-            }),
+            DemoStep::Read(name) => {
+                let path = self.directory.join(name);
+                self.tool("Read", &json!({"file_path": path}), |_| {
+                    fs::read_to_string(&path).map_err(|error| error.to_string())
+                })
+            }
             DemoStep::Edit(name, old, new) => {
-                let input = json!({"file_path": name, "old_string": old, "new_string": new});
-                self.tool("Edit", &input, |directory| {
-                    edit(&directory.join(name), old, new)?;
+                let path = self.directory.join(name);
+                let input = json!({"file_path": path, "old_string": old, "new_string": new});
+                self.tool("Edit", &input, |_| {
+                    edit(&path, old, new)?;
                     Ok(format!("The file {name} has been updated successfully."))
                 })
             }

@@ -13,7 +13,7 @@ pub(super) struct StyledLine {
     pub(super) base: Option<TextRole>,
     /// In order, without overlaps.
     pub(super) parts: Vec<(Range<usize>, TextRole)>,
-    /// Columns before the words, which later rows keep: indentation and the mark of a list item.
+    /// Bytes before the words, whose columns later rows keep: indentation and the mark of a list item.
     pub(super) hang: usize,
     pub(super) wraps: bool,
 }
@@ -33,21 +33,13 @@ impl StyledLine {
 
     pub(super) fn measure_hang(&mut self) {
         let words = self.text.trim_start();
-        let indent = width::display_width(&self.text[..self.text.len() - words.len()]);
+        let indent = self.text.len() - words.len();
         let digits = words.bytes().take_while(u8::is_ascii_digit).count();
-        let mark = match &words[digits..] {
-            after
-                if digits == 0
-                    && ["- ", "* ", "+ ", "• ", "> "].iter().any(|it| after.starts_with(it)) =>
-            {
-                2
-            }
-            after
-                if (1..=4).contains(&digits)
-                    && [". ", ") "].iter().any(|it| after.starts_with(it)) =>
-            {
-                digits + 2
-            }
+        let is_any = |marks: &[&str]| marks.iter().any(|mark| words[digits..].starts_with(mark));
+        let mark = match digits {
+            0 if is_any(&["- ", "* ", "+ ", "> "]) => "- ".len(),
+            0 if is_any(&["• "]) => "• ".len(),
+            1..=4 if is_any(&[". ", ") "]) => digits + ". ".len(),
             _ => 0,
         };
         self.hang = indent + mark;
@@ -122,13 +114,24 @@ impl LineWriter<'_> {
             self.row(line, 0..line.text.len());
             return self;
         };
+        // Tabs stay tabs: their width depends on the column.
+        let mut hang = " ".repeat(column);
+        for c in line.text[..line.hang].chars() {
+            match c {
+                '\t' => hang.push('\t'),
+                _ => hang.extend(std::iter::repeat_n(' ', width::char_width(c))),
+            }
+        }
         // Narrow columns are hard to read.
-        let hang = (column + line.hang).min(width / 2);
-        let rows = width::wrap(&line.text, width.saturating_sub(column), width - hang);
+        if width::columns(&hang) > width / 2 {
+            hang = " ".repeat(width / 2);
+        }
+        let room = width - width::columns(&hang);
+        let rows = width::wrap(&line.text, width.saturating_sub(column), room);
         for (nth, row) in rows.into_iter().enumerate() {
             if nth > 0 {
                 self.end();
-                self.out.resize(self.out.len() + hang, b' ');
+                self.text(&hang);
             }
             self.row(line, row);
         }

@@ -121,7 +121,7 @@ impl TerminalReporter {
                 let more = if head.len() < clean.len() { self.marks.more } else { "" };
                 let mut line = StyledLine::new(&[sign, head, more].concat());
                 line.base = Some(role);
-                line.hang = 1 + width::display_width(&head[..head.len() - head.trim_start().len()]);
+                line.hang = sign.len() + head.len() - head.trim_start().len();
                 self.preview_row(at, indent, std::mem::take(&mut first), &line);
                 count += 1;
             }

@@ -87,6 +87,12 @@ fn fragments_without_live_area_are_passed_on() {
 }
 
 #[test]
+fn wrapped_line_keeps_its_tabs() {
+    let shown = shown(emoji(), 30, &[tool_ended(false, false, "\tone two three four")]);
+    assert!(shown.ends_with("\n  ⎿  \tone two three\n     \tfour\n"), "{shown:?}");
+}
+
+#[test]
 fn resize_affects_only_later_lines() {
     let (mut human, sink) = terminal(emoji(), 8, false);
     let mut run = RunState::live();
