@@ -39,6 +39,40 @@ fn status_line_is_shown_during_run_and_removed_at_end() {
 }
 
 #[test]
+fn agent_output_is_rendered_on_terminal_only() {
+    let long = ["word"; 40].join(" ");
+    let said = format!("- **bold** {long}");
+    let script = |project: &Project| {
+        let path = project.path().canonicalize().unwrap().join("a.rs");
+        json!([
+            {"claude": "init"}, {"claude": {"text": said}},
+            {"claude": {"tool": {"name": "Edit", "input": {
+                "file_path": path, "old_string": "old", "new_string": "new",
+            }}}},
+            {"claude": {"tool_result": {"content": "The file was updated."}}},
+            {"claude": {"text": DONE}}, {"claude": {"result": {}}},
+        ])
+    };
+    let edit = "⏺ Edit(a.rs)\n  ⎿  -old\n     +new\n✅ Result ← Edit (1 line, 21 chars)\n\n";
+    let project = Project::new();
+    let tmux = run_with("claude", &project, &["-p", "do it"], &script(&project)).in_tmux();
+    assert_eq!(tmux.wait_for_exit(LONG), 0);
+    let screen = tmux.scrollback();
+    assert!(screen.contains("\n• bold word"), "{screen}");
+    assert!(screen.contains(" word\n  word "), "{screen}");
+    assert!(screen.contains(edit), "{screen}");
+    let events = project.events();
+    assert_eq!(events.find("text")["text"], said, "the journal has what the agent said");
+    let change = json!({"old": "old", "new": "new", "removed": 1, "added": 1});
+    assert_eq!(events.find("tool_started")["edit"], change);
+
+    let project = Project::new();
+    let output = run_with("claude", &project, &["-p", "do it"], &script(&project)).run();
+    output.code(0).stdout_has(&format!("\n{said}\n"));
+    output.stdout_has("[TOOL] Edit(a.rs)\n  |  -old\n     +new\n[OK] Result <- Edit (1 line");
+}
+
+#[test]
 fn ctrl_c_lets_agent_finish() {
     let project = Project::new();
     let go = project.sibling("go");

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 
 use super::structured::{LineOutcome, LineParser, stream_or_text};
 use super::text::LastOutput;
-use super::tools::{ToolEnd, ToolTracker, key_values, summary, tool_output};
+use super::tools::{ToolCall, ToolEnd, ToolTracker, tool_output};
 use super::{
     Adapter, AgentInvocation, AgentRequest, Emit, OutputReader, PREVIEW_CHARS, PromptVia, api,
     emit_notice, emit_text, emit_thinking, failure, has_option, one_line, with_credentials_hint,
@@ -191,8 +191,12 @@ impl ClineParser {
         let id = event.member("toolCallId").text();
         let name = event.member("toolName").text_or("tool");
         let subagent = self.is_in_tool();
-        let summary = tool_summary(&name, event.member("input"));
-        self.tools.start(&id, &name, summary, None, subagent, emit);
+        let input = event.member("input");
+        let mut call = ToolCall::new(&name, input);
+        if let Some(summary) = list_summary(&name, input) {
+            call.summary = summary;
+        }
+        self.tools.start(&id, call, subagent, emit);
     }
 
     fn tool_ended(&mut self, event: RawJson<'_>, emit: &mut Emit<'_>) {
@@ -287,16 +291,17 @@ fn usage(counts: RawJson<'_>, cost: RawJson<'_>) -> Usage {
     Usage { cost_usd: cost.as_f64().filter(|cost| *cost > 0.0), ..read_inclusive_usage(counts) }
 }
 
-fn tool_summary(name: &str, input: RawJson<'_>) -> String {
+/// Of tools that take a list.
+fn list_summary(name: &str, input: RawJson<'_>) -> Option<String> {
     let wanted = match name {
         "run_commands" => "commands",
         "read_files" => "files",
-        _ => return summary(name, input),
+        _ => return None,
     };
     let elements = input.member(wanted).elements().into_iter().flatten();
     let texts = elements.filter_map(|it| it.as_text().or(it.member("path").as_text()));
     let parts: Vec<_> = texts.map(|text| text.prefix(super::SUMMARY_CHARS + 1)).collect();
-    if parts.is_empty() { key_values(input) } else { one_line(&parts.join("; ")) }
+    (!parts.is_empty()).then(|| one_line(&parts.join("; ")))
 }
 
 fn tool_end(output: RawJson<'_>) -> ToolEnd<'_> {

@@ -11,7 +11,7 @@ use jiff::Zoned;
 
 use super::structured::{LineOutcome, LineParser, StructuredReader};
 use super::text::{LastOutput, PlainReader};
-use super::tools::{ToolEnd, ToolTracker, key_values, tool_output};
+use super::tools::{ToolCall, ToolEnd, ToolTracker, key_values, tool_output};
 use super::{
     Adapter, AgentInvocation, AgentRequest, Emit, OutputReader, PREVIEW_CHARS, PromptVia, api,
     emit_notice, emit_text, emit_thinking, failure, has_option, one_line, reset, start_failure,
@@ -210,7 +210,9 @@ impl CodexParser {
     }
 
     fn started(&mut self, item: ThreadItem<'_>, emit: &mut Emit<'_>) {
-        self.tools.start(&item.text("id"), &item.name(), item.summary(), None, false, emit);
+        let name = item.name();
+        let call = ToolCall { name: &name, summary: item.summary(), ..ToolCall::default() };
+        self.tools.start(&item.text("id"), call, false, emit);
     }
 
     fn ended(&mut self, item: ThreadItem<'_>, emit: &mut Emit<'_>) {

@@ -6,7 +6,7 @@
 use super::structured::{LineOutcome, LineParser, stream_or_text};
 use super::text::LastOutput;
 use super::todo::TodoChange;
-use super::tools::{ToolEnd, ToolTracker, summary, tool_output};
+use super::tools::{ToolCall, ToolEnd, ToolTracker, tool_output};
 use super::{
     Adapter, AgentInvocation, AgentRequest, Emit, OutputReader, PREVIEW_CHARS, PromptVia, api,
     emit_notice, emit_thinking, failure, has_option, start_failure,
@@ -149,8 +149,9 @@ impl LineParser for CopilotParser {
                 let name = data.member("toolName").text_or("tool");
                 let input = data.member("arguments");
                 let todo = input.non_null().filter(|_| name == "update_todo");
-                let (summary, change) = (summary(&name, input), todo.and_then(TodoChange::replace));
-                self.tools.start(&id, &name, summary, change, subagent, emit);
+                let change = todo.and_then(TodoChange::replace);
+                let call = ToolCall { change, ..ToolCall::new(&name, input) };
+                self.tools.start(&id, call, subagent, emit);
             }
             "tool.execution_complete" => self.tool_ended(data, subagent, emit),
             "model.call_failure" => self.status = data.member("statusCode").as_count(),

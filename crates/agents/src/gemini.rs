@@ -6,7 +6,7 @@
 use super::structured::{LineOutcome, LineParser, stream_or_text};
 use super::text::LastOutput;
 use super::todo::TodoChange;
-use super::tools::{ToolEnd, ToolTracker, summary, tool_output};
+use super::tools::{ToolCall, ToolEnd, ToolTracker, tool_output};
 use super::{
     Adapter, AgentInvocation, AgentRequest, Emit, OutputReader, PREVIEW_CHARS, PromptVia, api,
     emit_notice, failure, has_option, start_failure, with_credentials_hint,
@@ -127,8 +127,9 @@ impl LineParser for GeminiParser {
                 let name = line.member("tool_name").text_or("tool");
                 let input = line.member("parameters");
                 let todo = input.non_null().filter(|_| name == "write_todos");
-                let (summary, change) = (summary(&name, input), todo.and_then(TodoChange::replace));
-                self.tools.start(&id, &name, summary, change, false, emit);
+                let change = todo.and_then(TodoChange::replace);
+                let call = ToolCall { change, ..ToolCall::new(&name, input) };
+                self.tools.start(&id, call, false, emit);
             }
             "tool_result" => self.tool_result(line, emit),
             "error" => {

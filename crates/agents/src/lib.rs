@@ -11,6 +11,7 @@ mod claude;
 mod cline;
 mod codex;
 mod copilot;
+mod edit;
 pub mod filter;
 mod gemini;
 pub mod json;

@@ -17,7 +17,7 @@ use self::outcome::ResultLine;
 pub(super) use self::outcome::failure_by_message;
 use super::structured::{LineOutcome, LineParser};
 use super::todo::TodoChange;
-use super::tools::{RecentMap, ToolEnd, ToolTracker, summary, tool_output};
+use super::tools::{RecentMap, ToolCall, ToolEnd, ToolTracker, tool_output};
 use super::{Emit, SUMMARY_CHARS, emit_notice, failure, reset, with_credentials_hint};
 use crate::json::{RawJson, RawText};
 use ralph_events::event::{Event, FailureKind};
@@ -200,7 +200,8 @@ impl StreamJsonParser {
         let id = &*block.id.text();
         let name = &*block.name.map_or("tool".into(), RawText::text);
         let change = TodoChange::from_tool_call(name, block.input);
-        self.tools.start(id, name, summary(name, block.input), change, subagent, emit);
+        let call = ToolCall { change, ..ToolCall::new(name, block.input) };
+        self.tools.start(id, call, subagent, emit);
     }
 
     fn tool_ended(

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use super::structured::{LineOutcome, LineParser, stream_or_text};
 use super::text::LastOutput;
 use super::todo::TodoChange;
-use super::tools::{ToolEnd, ToolTracker, summary, tool_output};
+use super::tools::{ToolCall, ToolEnd, ToolTracker, tool_output};
 use super::{
     Adapter, AgentInvocation, AgentRequest, Emit, OutputReader, PromptVia, api, emit_notice,
     emit_text, emit_thinking, failure, has_option, with_credentials_hint,
@@ -203,7 +203,8 @@ impl OpencodeParser {
         let name = part.member("tool").text_or("tool");
         let input = state.member("input");
         let change = input.non_null().filter(|_| name == "todowrite").and_then(TodoChange::replace);
-        self.tools.start(&id, &name, summary(&name, input), change, subagent, emit);
+        let call = ToolCall { change, ..ToolCall::new(&name, input) };
+        self.tools.start(&id, call, subagent, emit);
         let failed = state.member("status").text() == "error";
         let exit = state.member("metadata").member("exit").as_f64().unwrap_or_default();
         let error_text = state.member("error").as_text().filter(|_| failed);

@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 
+use super::edit;
 use super::todo::{TodoChange, TodoList};
 use super::{Emit, PREVIEW_CHARS, SUMMARY_CHARS, one_line};
 use crate::json::{RawJson, RawText, TextSize, utf8};
-use ralph_events::event::Event;
+use ralph_events::event::{Event, FileEdit};
 
 #[derive(Debug, Default)]
 pub(super) struct ToolTracker {
@@ -19,6 +20,21 @@ struct PendingCall {
     summary: String,
     /// The list before the call, if the call changes it.
     before: Option<TodoList>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct ToolCall<'a> {
+    pub(super) name: &'a str,
+    pub(super) summary: String,
+    pub(super) edit: Option<FileEdit>,
+    pub(super) change: Option<TodoChange>,
+}
+
+impl<'a> ToolCall<'a> {
+    pub(super) fn new(name: &'a str, input: RawJson<'_>) -> Self {
+        let edit = edit::from_tool_call(name, input);
+        ToolCall { name, summary: summary(name, input), edit, change: None }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -42,12 +58,11 @@ impl ToolTracker {
     pub(super) fn start(
         &mut self,
         id: &str,
-        name: &str,
-        summary: String,
-        change: Option<TodoChange>,
+        call: ToolCall<'_>,
         subagent: bool,
         emit: &mut Emit<'_>,
     ) {
+        let ToolCall { name, summary, edit, change } = call;
         // Only the main agent's list is shown.
         let change = change.filter(|_| !subagent);
         let before = change.as_ref().map(|_| self.todo.clone());
@@ -58,7 +73,7 @@ impl ToolTracker {
                     emit(Event::Todo { items: self.todo.items() });
                 }
             }
-            None => emit_started(id, name, &summary, subagent, emit),
+            None => emit_started(id, name, &summary, edit, subagent, emit),
         }
         self.running.insert(id, PendingCall { name: name.to_owned(), summary, before });
     }
@@ -75,7 +90,7 @@ impl ToolTracker {
                 emit(Event::Todo { items: self.todo.items() });
             }
             // A failed change is shown as a failed tool.
-            emit_started(id, name, summary, subagent, emit);
+            emit_started(id, name, summary, None, subagent, emit);
         }
         emit(Event::ToolEnded {
             id: id.into(),
@@ -90,11 +105,19 @@ impl ToolTracker {
     }
 }
 
-fn emit_started(id: &str, name: &str, summary: &str, subagent: bool, emit: &mut Emit<'_>) {
+fn emit_started(
+    id: &str,
+    name: &str,
+    summary: &str,
+    edit: Option<FileEdit>,
+    subagent: bool,
+    emit: &mut Emit<'_>,
+) {
     emit(Event::ToolStarted {
         id: id.into(),
         name: name.into(),
         summary: summary.into(),
+        edit: edit.map(Box::new),
         subagent,
     });
 }
@@ -189,12 +212,11 @@ fn json_size(raw: RawJson<'_>) -> TextSize {
     TextSize { lines: 1, chars: utf8(raw.bytes()).chars().count() as u64 }
 }
 
-pub(super) fn summary(name: &str, input: RawJson<'_>) -> String {
+fn summary(name: &str, input: RawJson<'_>) -> String {
     let wanted: &[&str] = match name {
         "Read" | "Edit" | "MultiEdit" | "Write" | "NotebookEdit" | "read" | "edit" | "write"
-        | "view" | "create" | "read_file" | "write_file" | "replace" | "editor" => {
-            &["file_path", "filePath", "notebook_path", "absolute_path", "path"]
-        }
+        | "view" | "create" | "read_file" | "write_file" | "replace" | "editor" | "edit_file"
+        | "create_file" => &["file_path", "filePath", "notebook_path", "absolute_path", "path"],
         "Bash" | "bash" | "run_shell_command" => &["command", "cmd"],
         "Grep" | "Glob" | "grep" | "glob" | "grep_search" | "search_file_content" => &["pattern"],
         "Task" | "Agent" | "task" | "agent" => &["description"],
@@ -211,6 +233,9 @@ pub(super) fn summary(name: &str, input: RawJson<'_>) -> String {
     });
     match found {
         Some(text) => one_line(&text.prefix(SUMMARY_CHARS + 1)),
+        None if name == "apply_patch" => {
+            edit::patched_files(input).unwrap_or_else(|| key_values(input))
+        }
         None => key_values(input),
     }
 }

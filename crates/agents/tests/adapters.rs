@@ -94,8 +94,12 @@ fn render(agent: &str, events: &[Event<'_>]) -> String {
             Event::Thinking { text, subagent, joined } => {
                 writeln!(out, "{}{}thinking {text:?}", mark(*subagent), more(*joined))
             }
-            Event::ToolStarted { name, summary, subagent, .. } => {
-                writeln!(out, "{}tool {name}({summary})", mark(*subagent))
+            Event::ToolStarted { name, summary, edit, subagent, .. } => {
+                write!(out, "{}tool {name}({summary})", mark(*subagent)).unwrap();
+                match edit {
+                    None => writeln!(out),
+                    Some(edit) => writeln!(out, " -{:?} +{:?}", edit.old, edit.new),
+                }
             }
             Event::ToolEnded { name, failed, denied, lines, chars, preview, subagent, .. } => {
                 let verdict = match (denied, failed) {

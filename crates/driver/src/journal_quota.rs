@@ -180,7 +180,10 @@ fn payload_bytes(event: &Event<'_>) -> u64 {
         | Event::Thinking { text, .. }
         | Event::Output { text, .. }
         | Event::Notice { text } => text.len(),
-        Event::ToolStarted { id, name, summary, .. } => id.len() + name.len() + summary.len(),
+        Event::ToolStarted { id, name, summary, edit, .. } => {
+            let edit = edit.as_ref().map_or(0, |edit| edit.old.len() + edit.new.len());
+            id.len() + name.len() + summary.len() + edit
+        }
         Event::ToolEnded { id, name, preview, .. } => id.len() + name.len() + preview.len(),
         Event::Session { id, model } => of(id) + of(model),
         Event::Todo { items } => items.iter().map(|item| item.text.len() + 16).sum(),
@@ -215,7 +218,7 @@ fn tail_event(event: &Event<'_>) -> Option<Event<'static>> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use ralph_events::event::{Failure, FailureKind, Purpose, Stream};
+    use ralph_events::event::{Failure, FailureKind, FileEdit, Purpose, Stream};
     use ralph_events::journal::{LineEncoder, MAX_LINE, entries};
 
     const ROOM: u64 = 1024 * 1024;
@@ -245,6 +248,19 @@ mod tests {
 
     fn said(text: &str) -> Event<'static> {
         Event::Text { text: text.to_owned().into(), joined: false, subagent: false }
+    }
+
+    #[test]
+    fn journal_quota_counts_text_of_edits() {
+        let call = |edit| Event::ToolStarted {
+            id: "".into(),
+            name: "".into(),
+            summary: "".into(),
+            edit,
+            subagent: false,
+        };
+        let edit = FileEdit { old: "abc".to_owned(), new: "de".to_owned(), ..FileEdit::default() };
+        assert_eq!(payload_bytes(&call(Some(Box::new(edit)))), payload_bytes(&call(None)) + 5);
     }
 
     #[test]

@@ -51,6 +51,20 @@ pub enum TodoStatus {
     Completed,
 }
 
+/// The lines that a tool call replaces, without those that the old and the new text share at the start and end.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileEdit {
+    /// The beginning of the removed lines; empty for a new file.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub old: String,
+    /// The beginning of the added lines.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub new: String,
+    /// Lines in all; `old` and `new` may hold fewer.
+    pub removed: u64,
+    pub added: u64,
+}
+
 /// Tokens and cost. The four token counts do not overlap.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
@@ -472,6 +486,9 @@ pub enum Event<'a> {
         name: Cow<'a, str>,
         /// Subject of the call in one line: a path, a command, a pattern.
         summary: Cow<'a, str>,
+        /// Only for tools that change a file, if the agent reports the text.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        edit: Option<Box<FileEdit>>,
         #[serde(default, skip_serializing_if = "is_false")]
         subagent: bool,
     },

@@ -51,6 +51,8 @@ pub struct TerminalOutput {
     /// Start offsets in `buffer`, by target.
     segments: Vec<(OutputTarget, usize)>,
     live: Option<LiveArea>,
+    /// Columns for text; `None` if standard output is no terminal.
+    text_width: Option<usize>,
     frame: Vec<u8>,
     scratch: String,
     notice: OmittedNotice,
@@ -80,6 +82,7 @@ impl TerminalOutput {
         let live = (status && err.is_terminal())
             .then(|| LiveArea::new(err.width().unwrap_or(DEFAULT_WIDTH)));
         TerminalOutput {
+            text_width: text_width(&out),
             one_terminal: out.is_same_terminal(&err),
             outputs: Outputs { streams: [out, err], outbox: None, queued: [false; 2] },
             color,
@@ -129,8 +132,23 @@ impl TerminalOutput {
         screen
     }
 
+    #[cfg(test)]
+    pub(crate) fn with_text_width(mut self, width: usize) -> Self {
+        self.text_width = Some(width);
+        self
+    }
+
     pub fn has_status(&self) -> bool {
         self.live.is_some()
+    }
+
+    pub fn text_width(&self) -> Option<usize> {
+        self.text_width
+    }
+
+    /// Returns whether [`set_partial_line`](Self::set_partial_line) has an effect.
+    pub fn shows_partial_line(&self) -> bool {
+        self.live.is_some() && self.one_terminal
     }
 
     pub fn status_width(&self) -> usize {
@@ -149,6 +167,7 @@ impl TerminalOutput {
     }
 
     pub fn resized(&mut self) {
+        self.text_width = text_width(&self.outputs.streams[0]);
         if let (Some(live), Some(width)) = (&mut self.live, self.outputs.streams[1].width()) {
             live.resize(width);
         }
@@ -157,7 +176,7 @@ impl TerminalOutput {
     /// Displays an unfinished line that can be erased again. Text before a carriage return is dropped.
     pub fn set_partial_line(&mut self, line: &[u8]) {
         self.unfinished.clear();
-        if self.live.is_some() && self.one_terminal {
+        if self.shows_partial_line() {
             let line = line.strip_suffix(b"\r").unwrap_or(line);
             let window = &line[line.len().saturating_sub(PARTIAL_LINE_BYTES)..];
             let start = memchr::memrchr(b'\r', window).map_or(0, |at| at + 1);
@@ -338,6 +357,11 @@ impl TerminalOutput {
         self.frame.clear();
         self.frame.shrink_to(RETAINED_CAPACITY);
     }
+}
+
+/// The last column stays free: some terminals wrap there.
+fn text_width(out: &OutputStream) -> Option<usize> {
+    out.width().map(|width| width - 1)
 }
 
 /// Segments with their targets; those that start after the end of `buffer` are skipped.

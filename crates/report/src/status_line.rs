@@ -241,6 +241,7 @@ mod tests {
             id: id.into(),
             name: name.into(),
             summary: summary.into(),
+            edit: None,
             subagent: false,
         }
     }
@@ -443,7 +444,7 @@ mod tests {
             let mut status = started();
             status.event(at(0), &agent());
             status.event(at(i64::from(time)), &Event::ToolStarted {
-                id: "1".into(), name: name.into(), summary: summary.into(), subagent: false,
+                id: "1".into(), name: name.into(), summary: summary.into(), edit: None, subagent: false,
             });
             let line = status.render(room);
             prop_assert!(width::display_width(line) <= room);

@@ -101,6 +101,7 @@ pub(crate) enum TextRole {
     Bad,
     Caution,
     Tool,
+    Code,
     Heading,
     Faint,
 }
@@ -112,7 +113,7 @@ impl TextRole {
             TextRole::Good => AnsiColor::Green.on_default(),
             TextRole::Bad => AnsiColor::Red.on_default(),
             TextRole::Caution => AnsiColor::Yellow.on_default(),
-            TextRole::Tool => AnsiColor::Cyan.on_default(),
+            TextRole::Tool | TextRole::Code => AnsiColor::Cyan.on_default(),
             TextRole::Heading => plain.effects(Effects::BOLD),
             TextRole::Faint => plain.effects(Effects::DIMMED),
         }

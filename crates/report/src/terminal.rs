@@ -4,6 +4,8 @@
 mod agent;
 mod filtered;
 mod header;
+mod markdown;
+mod paths;
 mod pen;
 mod preview;
 mod run;
@@ -14,12 +16,14 @@ mod words;
 #[cfg(test)]
 mod tests;
 
+use std::collections::VecDeque;
 use std::io::Write;
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
 
 use self::filtered::FilterBacklog;
+use self::paths::ProjectPaths;
 use self::pen::LineWriter;
 use self::speech::TextBlock;
 use super::output::{OutputStream, OutputTarget};
@@ -61,6 +65,11 @@ pub struct TerminalReporter {
     style: Style,
     /// A text may continue the previous one.
     streams_fragments: bool,
+    /// The output of an unknown agent may be anything; that of others is Markdown.
+    plain_text: bool,
+    paths: ProjectPaths,
+    /// Calls whose changes were shown; their results say nothing new.
+    shown_edits: VecDeque<String>,
     /// Standard error of a known agent is noise of its program: banners, warnings, stack traces.
     folds_stderr: bool,
     /// Consecutive lines of standard error, and how many were hidden.
@@ -100,7 +109,9 @@ impl TerminalReporter {
             let notice = if style.emoji { omitted_notice } else { omitted_notice_plain };
             screen = screen.with_async_writer(QUEUE_BYTES, notice);
         }
-        TerminalReporter::new(style, TimeZone::system, screen)
+        let mut reporter = TerminalReporter::new(style, TimeZone::system, screen);
+        reporter.paths.shell_directory = std::env::var("PWD").ok();
+        reporter
     }
 
     pub fn new(style: Style, zone: fn() -> TimeZone, screen: TerminalOutput) -> Self {
@@ -109,6 +120,9 @@ impl TerminalReporter {
         TerminalReporter {
             style,
             streams_fragments: false,
+            plain_text: false,
+            paths: ProjectPaths::default(),
+            shown_edits: VecDeque::new(),
             folds_stderr: false,
             stderr_lines: 0,
             folded: 0,
@@ -148,6 +162,7 @@ impl TerminalReporter {
                 OutputTarget::Out => self.style.color,
                 OutputTarget::Err => self.style.color_errors,
             },
+            width: self.screen.text_width().filter(|_| target == OutputTarget::Out),
             ellipsis: self.marks.more,
             out: self.screen.buffer_for(target),
         }
@@ -174,6 +189,11 @@ impl TerminalReporter {
         }
     }
 
+    /// Columns before a line on standard output.
+    fn stamp_width(&self) -> usize {
+        if self.style.timestamps { "[00:00:00] ".len() } else { 0 }
+    }
+
     fn stamp(&mut self, at: Stamp, target: OutputTarget) {
         if self.style.timestamps
             && let Some(time) = local_time(at.time_ms, &(self.zone)())
@@ -194,9 +214,13 @@ impl Reporter for TerminalReporter {
         match event {
             Event::RunStarted { streams_text, plain_text, .. } => {
                 self.streams_fragments = *streams_text;
+                self.plain_text = *plain_text;
                 self.folds_stderr = !*plain_text && !self.style.verbose;
             }
-            Event::AgentStarted { purpose, .. } => self.purpose = *purpose,
+            Event::AgentStarted { purpose, .. } => {
+                self.purpose = *purpose;
+                self.paths.set_project(&run.info.directory);
+            }
             Event::Waiting { .. } | Event::Paused => self.idle = true,
             Event::IterationStarted { .. } | Event::Prompt { .. } | Event::Resumed { .. } => {
                 self.idle = false;
@@ -256,6 +280,7 @@ impl Reporter for TerminalReporter {
         if !self.streams_fragments && self.block.as_ref().is_some_and(|block| !block.cut) {
             self.end_block();
         }
+        self.show_partial_text();
         let room = self.screen.status_width();
         let status = self.status.as_mut().map_or("", |it| it.render(room));
         self.screen.flush(status);

@@ -1,5 +1,7 @@
 //! Text width on a terminal.
 
+use std::ops::Range;
+
 use unicode_width::UnicodeWidthChar;
 
 use ralph_events::control_chars::ControlCharFilter;
@@ -42,7 +44,7 @@ pub fn one_line(text: &str, max: usize, mark: &str) -> String {
 }
 
 /// Columns of a character, never fewer than a terminal uses.
-fn char_width(c: char) -> usize {
+pub fn char_width(c: char) -> usize {
     match c {
         // Some terminals widen the previous character to two columns.
         '\u{fe0f}' => 1,
@@ -80,6 +82,62 @@ pub fn suffix_within(text: &str, room: usize) -> &str {
     text
 }
 
+/// Splits a line into rows of `first` and then `rest` columns, between words. A wider word stays whole.
+pub fn wrap(text: &str, first: usize, rest: usize) -> Vec<Range<usize>> {
+    let mut rows = Vec::new();
+    let (mut start, mut room) = (0, first);
+    let mut used = 0;
+    // The last place to break: end of the row, start of the next one, and the columns up to there.
+    let mut gap = None;
+    let (mut before, mut has_word) = (' ', false);
+    for (at, c) in text.char_indices() {
+        let next = at + c.len_utf8();
+        if is_space(c) {
+            used += wrap_width(c);
+            gap = match gap {
+                Some((end, _, _)) if is_space(before) => Some((end, next, used)),
+                _ => has_word.then_some((at, next, used)),
+            };
+        } else {
+            has_word = true;
+            if can_break_between(before, c) {
+                gap = Some((at, at, used));
+            }
+            used += wrap_width(c);
+            if used > room
+                && let Some((end, begin, columns)) = gap.take()
+            {
+                rows.push(start..end);
+                (start, room) = (begin, rest);
+                used -= columns;
+            }
+        }
+        before = c;
+    }
+    rows.push(start..text.len());
+    rows
+}
+
+/// The columns of a text that starts anywhere on a row.
+pub fn columns(text: &str) -> usize {
+    text.chars().map(wrap_width).sum()
+}
+
+/// A tab takes at most eight columns.
+fn wrap_width(c: char) -> usize {
+    if c == '\t' { 8 } else { char_width(c) }
+}
+
+/// Other spaces do not allow a break.
+fn is_space(c: char) -> bool {
+    matches!(c, ' ' | '\t')
+}
+
+/// Chinese and Japanese have no spaces; punctuation stays with the character before it.
+fn can_break_between(before: char, after: char) -> bool {
+    char_width(before) == 2 && char_width(after) == 2 && after.is_alphanumeric()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,5 +164,39 @@ mod tests {
         assert_eq!(prefix_within("abc", 9), "abc");
         assert_eq!(suffix_within("abc", 0), "");
         assert_eq!(display_width("⏸️"), 2);
+    }
+
+    #[test]
+    fn lines_are_wrapped_between_words() {
+        let rows = |text, first, rest| -> Vec<&str> {
+            wrap(text, first, rest).into_iter().map(|row| &text[row]).collect()
+        };
+        assert_eq!(rows("one two three", 7, 7), ["one two", "three"]);
+        assert_eq!(rows("one two three", 6, 20), ["one", "two three"]);
+        assert_eq!(rows("  one   two", 5, 5), ["  one", "two"]);
+        assert_eq!(rows("        word", 4, 4), ["        word"], "no row without a word");
+        assert_eq!(
+            rows("a https://example.com/long b", 6, 6),
+            ["a", "https://example.com/long", "b"]
+        );
+        assert_eq!(rows("a\tb c", 9, 9), ["a", "b c"]);
+        assert_eq!(rows("ab\u{a0}cd", 3, 3), ["ab\u{a0}cd"]);
+        assert_eq!(rows("日本語です。", 5, 5), ["日本", "語で", "す。"]);
+        assert_eq!(rows("🎉🎉 ok", 5, 5), ["🎉🎉", "ok"]);
+        assert_eq!(rows("ab ", 2, 2), ["ab "], "blanks at the end start no row");
+        assert_eq!(rows("", 3, 3), [""]);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn wrap_drops_only_spaces_and_fits(text in "([a-z日]| |\t){0,40}", room in 2usize..12) {
+            let rows: Vec<&str> = wrap(&text, room, room).into_iter().map(|row| &text[row]).collect();
+            let words = |text: &str| text.replace([' ', '\t'], "");
+            proptest::prop_assert_eq!(words(&rows.concat()), words(&text));
+            for row in rows.iter().map(|row| row.trim()) {
+                let is_one_word = !row.contains([' ', '\t']) && !row.contains("日日");
+                proptest::prop_assert!(display_width(row) <= room || is_one_word, "{row:?}");
+            }
+        }
     }
 }

@@ -318,6 +318,7 @@ fn denied_tool_is_listed_with_its_call() {
         id: "1".into(),
         name: "Bash".into(),
         summary: "git push".into(),
+        edit: None,
         subagent: false,
     };
     let state =

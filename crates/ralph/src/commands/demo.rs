@@ -55,9 +55,9 @@ pub fn demo(args: &DemoArgs) -> Result<u8, Error> {
     std::os::unix::fs::symlink(me, &agent).map_err(scratch_error)?;
 
     crate::cli::print(&format!(
-        "A scratch repository whose test, `{}`, fails, and an agent that claims too early\n\
-         to be done. The agent is a script that speaks like claude: no account, no network,\n\
-         and the dollars are made up.\n\n",
+        "A scratch repository whose test, `{}`, fails, and an agent that claims\n\
+         too early to be done. The agent is a script that speaks like claude:\n\
+         no account, no network, and the dollars are made up.\n\n",
         demo::TEST_COMMAND
     ))?;
     let flag = |key, value| FlagSetting { key, value, name: "demo".to_owned() };

@@ -134,13 +134,17 @@ impl<W: Write> DemoAgent<'_, W> {
                 let done = Ok("Todos have been modified successfully.".to_owned());
                 self.tool("TodoWrite", &json!({"todos": todos}), |_| done)
             }
-            DemoStep::Read(name) => self.tool("Read", &json!({"file_path": name}), |directory| {
-                fs::read_to_string(directory.join(name)).map_err(|error| error.to_string())
-            }),
+            DemoStep::Read(name) => {
+                let path = self.directory.join(name);
+                self.tool("Read", &json!({"file_path": path}), |_| {
+                    fs::read_to_string(&path).map_err(|error| error.to_string())
+                })
+            }
             DemoStep::Edit(name, old, new) => {
-                let input = json!({"file_path": name, "old_string": old, "new_string": new});
-                self.tool("Edit", &input, |directory| {
-                    edit(&directory.join(name), old, new)?;
+                let path = self.directory.join(name);
+                let input = json!({"file_path": path, "old_string": old, "new_string": new});
+                self.tool("Edit", &input, |_| {
+                    edit(&path, old, new)?;
                     Ok(format!("The file {name} has been updated successfully."))
                 })
             }

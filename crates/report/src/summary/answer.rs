@@ -51,6 +51,7 @@ mod tests {
             id: "t".into(),
             name: "Bash".into(),
             summary: "".into(),
+            edit: None,
             subagent,
         };
         let started = |purpose| Event::AgentStarted { purpose, pid: 1, argv: Vec::new() };

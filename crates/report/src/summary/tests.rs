@@ -156,6 +156,7 @@ fn night() -> Summary {
                 id: "t1".into(),
                 name: "Bash".into(),
                 summary: "rm -rf /".into(),
+                edit: None,
                 subagent: false,
             },
         ),

@@ -1,11 +1,16 @@
+use super::pen::StyledLine;
 use super::speech::Speaker;
 use super::words::plural;
-use super::{Paragraph, TerminalReporter};
+use super::{MAX_DETAIL, Paragraph, TerminalReporter};
 use crate::style::TextRole;
+use crate::width;
 use ralph_events::event::{Event, Stamp, Stream, TodoItem, TodoStatus};
 use ralph_events::text;
 
 const MAX_STDERR_LINES: usize = 5;
+
+/// Calls that an agent makes at the same time.
+const MAX_SHOWN_EDITS: usize = 32;
 
 const MAX_TODOS: usize = 100;
 
@@ -25,15 +30,14 @@ impl TerminalReporter {
             Event::Output { stream, text, joined } => {
                 self.write_text(at, Speaker::Output(*stream), text, *joined)
             }
-            Event::ToolStarted { name, summary, subagent, .. } => {
-                let mark = self.marks.tool;
-                let mut pen = self.line(at, Paragraph::Tool);
-                pen.text(indent(*subagent)).paint(TextRole::Tool, mark);
-                pen.text(" ").start_style(TextRole::Heading).untrusted(name).plain();
-                if !summary.is_empty() {
-                    pen.text("(").untrusted(summary).text(")");
+            Event::ToolStarted { id, name, summary, edit, subagent } => {
+                self.tool_started(at, name, summary, indent(*subagent));
+                if let Some(edit) = edit
+                    && self.diff(at, indent(*subagent), edit)
+                {
+                    self.shown_edits.truncate(MAX_SHOWN_EDITS - 1);
+                    self.shown_edits.push_front(id.as_ref().to_owned());
                 }
-                pen.end();
             }
             Event::ToolEnded { .. } => self.tool_ended(at, event),
             Event::Todo { items } => self.todo(at, items),
@@ -78,8 +82,23 @@ impl TerminalReporter {
         self.line(at, Paragraph::Text).paint(TextRole::Faint, &words).end();
     }
 
+    fn tool_started(&mut self, at: Stamp, name: &str, summary: &str, indent: &str) {
+        let marks = self.marks;
+        let clean = |words: &str| width::one_line(words, MAX_DETAIL, marks.more);
+        let mut call = StyledLine::new("");
+        call.push(TextRole::Heading, &clean(name));
+        if !summary.is_empty() {
+            call.text.extend(["(", &clean(&self.paths.relative(summary)), ")"]);
+        }
+        let before = [indent, marks.tool, " "].concat();
+        let column = self.stamp_width() + width::display_width(&before);
+        let mut pen = self.line(at, Paragraph::Tool);
+        pen.text(indent).paint(TextRole::Tool, marks.tool).text(" ");
+        pen.wrapped(&call, column).end();
+    }
+
     fn tool_ended(&mut self, at: Stamp, event: &Event<'_>) {
-        let Event::ToolEnded { name, failed, denied, lines, chars, preview, subagent, .. } = event
+        let Event::ToolEnded { id, name, failed, denied, lines, chars, preview, subagent } = event
         else {
             return;
         };
@@ -96,7 +115,11 @@ impl TerminalReporter {
         pen.text(indent).mark(mark, paint, word);
         pen.text(" ").text(marks.from).text(" ").untrusted(name);
         pen.paint(TextRole::Faint, &size).end();
-        self.preview(at, indent, preview, (*lines, *chars));
+        let shown_edit = self.shown_edits.iter().position(|shown| *shown == **id);
+        shown_edit.map(|nth| self.shown_edits.remove(nth));
+        if shown_edit.is_none() || *failed {
+            self.preview(at, indent, preview, (*lines, *chars));
+        }
     }
 
     fn todo(&mut self, at: Stamp, items: &[TodoItem]) {

@@ -1,14 +1,19 @@
 //! Output and notes below a headline.
 
+use super::pen::StyledLine;
 use super::words::plural;
 use super::{RETAINED_CAPACITY, TerminalReporter};
 use crate::output::OutputTarget;
 use crate::style::TextRole;
 use crate::width;
 use ralph_events::control_chars::ControlCharFilter;
-use ralph_events::event::Stamp;
+use ralph_events::event::{FileEdit, Stamp};
 use ralph_events::text;
 
+const PREVIEW_INDENT: &str = "     ";
+const MAX_DIFF_LINES: usize = 10;
+/// Characters of a changed line.
+const MAX_DIFF_COLUMNS: usize = 200;
 const MAX_LAST_LINE: usize = 300;
 
 impl TerminalReporter {
@@ -76,18 +81,57 @@ impl TerminalReporter {
     }
 
     pub(super) fn preview_line(&mut self, at: Stamp, indent: &str, first: bool, line: &str) {
+        let line = StyledLine { base: Some(TextRole::Faint), ..StyledLine::new(line) };
+        self.preview_row(at, indent, first, &line);
+    }
+
+    fn preview_row(&mut self, at: Stamp, indent: &str, first: bool, line: &StyledLine) {
         self.stamp(at, OutputTarget::Out);
+        let column = self.stamp_width() + indent.len() + PREVIEW_INDENT.len();
         let mark = self.marks.preview;
         let mut pen = self.pen(OutputTarget::Out);
         pen.text(indent);
         if first {
             pen.text("  ").paint(TextRole::Faint, mark).text("  ");
-        } else if !line.is_empty() {
-            pen.text("     ");
+        } else if !line.text.is_empty() {
+            pen.text(PREVIEW_INDENT);
         }
-        if !line.is_empty() {
-            pen.paint(TextRole::Faint, line);
+        if !line.text.is_empty() {
+            pen.wrapped(line, column);
         }
         pen.end();
+    }
+
+    /// The changed lines below a call; removed ones first. Returns whether any was shown.
+    pub(super) fn diff(&mut self, at: Stamp, indent: &str, edit: &FileEdit) -> bool {
+        let limit = self.style.max_output_lines.min(MAX_DIFF_LINES) as u64;
+        // A side gets at least half of the room.
+        let share = |own: u64, other: u64| own.min((limit / 2).max(limit.saturating_sub(other)));
+        let sides = [
+            ("-", TextRole::Bad, &edit.old, edit.removed, share(edit.removed, edit.added)),
+            ("+", TextRole::Good, &edit.new, edit.added, share(edit.added, edit.removed)),
+        ];
+        let mut first = true;
+        let mut scratch = String::new();
+        for (sign, role, lines, total, shown) in sides {
+            let mut count = 0;
+            for line in lines.lines().take(usize::try_from(shown).unwrap_or(usize::MAX)) {
+                let clean = ControlCharFilter::default().filter(line, &mut scratch).trim_end();
+                let head = text::prefix(clean, MAX_DIFF_COLUMNS);
+                let more = if head.len() < clean.len() { self.marks.more } else { "" };
+                let mut line = StyledLine::new(&[sign, head, more].concat());
+                line.base = Some(role);
+                line.hang = sign.len() + head.len() - head.trim_start().len();
+                self.preview_row(at, indent, std::mem::take(&mut first), &line);
+                count += 1;
+            }
+            if let rest @ 1.. = total.saturating_sub(count)
+                && limit > 0
+            {
+                let words = format!("{} {rest} more line{}", self.marks.more, plural(rest));
+                self.preview_line(at, indent, std::mem::take(&mut first), &words);
+            }
+        }
+        !first
     }
 }

@@ -1,10 +1,11 @@
 //! The agent's streamed text.
 
-use std::io::Write as _;
-
+use super::markdown::Markdown;
+use super::pen::StyledLine;
 use super::{Paragraph, RETAINED_CAPACITY, TerminalReporter};
 use crate::output::OutputTarget;
-use crate::style::TextRole;
+use crate::style::{Style, TextRole};
+use crate::width;
 use ralph_events::control_chars::ControlCharFilter;
 use ralph_events::event::{Stamp, Stream};
 use ralph_events::text;
@@ -32,6 +33,11 @@ pub(super) struct TextBlock {
     omitted: usize,
     open: bool,
     has_output: bool,
+    /// The unfinished line, if lines are shown only as a whole.
+    line: Option<String>,
+    /// When it started.
+    at: Stamp,
+    markdown: Option<Markdown>,
     /// The last piece was so long that the line may continue.
     pub(super) cut: bool,
 }
@@ -58,6 +64,9 @@ impl TerminalReporter {
                 // An empty text is an empty line.
                 open: true,
                 has_output: false,
+                line: self.shows_whole_lines(speaker).then(String::new),
+                at,
+                markdown: self.markdown(speaker),
                 cut: false,
             });
         }
@@ -79,7 +88,13 @@ impl TerminalReporter {
         while !words.is_empty() {
             let end = memchr::memchr(b'\n', words.as_bytes());
             let line = &words[..end.unwrap_or(words.len())];
-            if !line.is_empty() {
+            if let Some(held) = &mut block.line {
+                if held.is_empty() {
+                    block.at = at;
+                }
+                held.push_str(line);
+                block.open |= !line.is_empty();
+            } else if !line.is_empty() {
                 if !block.has_output {
                     self.start_text_line(at, speaker);
                     block.has_output = true;
@@ -96,6 +111,59 @@ impl TerminalReporter {
         scratch.shrink_to(RETAINED_CAPACITY);
         self.scratch = scratch;
         self.block = Some(block);
+    }
+
+    fn shows_whole_lines(&self, speaker: Speaker) -> bool {
+        let is_text = !matches!(speaker, Speaker::Output(_) | Speaker::Filter);
+        // Fragments must appear at once.
+        let can_hold = self.screen.shows_partial_line() || !self.streams_fragments;
+        is_text && can_hold && self.screen.text_width().is_some()
+    }
+
+    fn markdown(&self, speaker: Speaker) -> Option<Markdown> {
+        let Style { emoji, color, .. } = self.style;
+        let is_said = matches!(speaker, Speaker::Agent | Speaker::Subagent);
+        let renders = is_said && !self.plain_text && (emoji || color);
+        renders.then(|| Markdown::new(color, emoji))
+    }
+
+    fn show_line(&mut self, block: &mut TextBlock, line: &str) {
+        let shown = match &mut block.markdown {
+            Some(markdown) => markdown.render(line),
+            None => Some(StyledLine::new(line)),
+        };
+        let Some(mut shown) = shown else { return };
+        if block.speaker != Speaker::Agent {
+            shown.base = Some(TextRole::Faint);
+        }
+        self.stamp(block.at, OutputTarget::Out);
+        let prefix = self.prefix(block.speaker);
+        let column = self.stamp_width() + width::display_width(&prefix);
+        let mut pen = self.pen(OutputTarget::Out);
+        if !prefix.is_empty() {
+            pen.paint(TextRole::Faint, &prefix);
+        }
+        pen.wrapped(&shown, column).end();
+        self.blank = false;
+    }
+
+    fn prefix(&self, speaker: Speaker) -> String {
+        let thinking = self.marks.thinking;
+        match speaker {
+            Speaker::Subagent => "  ".to_owned(),
+            Speaker::Thinking => format!("{thinking} "),
+            Speaker::SubagentThinking => format!("  {thinking} "),
+            Speaker::Agent | Speaker::Output(_) | Speaker::Filter => String::new(),
+        }
+    }
+
+    /// Shows the beginning of a held line below the text.
+    pub(super) fn show_partial_text(&mut self) {
+        if self.streams_fragments
+            && let Some(TextBlock { line: Some(line), .. }) = &self.block
+        {
+            self.screen.set_partial_line(line.as_bytes());
+        }
     }
 
     fn start_text_line(&mut self, at: Stamp, speaker: Speaker) {
@@ -120,8 +188,15 @@ impl TerminalReporter {
     }
 
     fn end_text_line(&mut self, block: &mut TextBlock) {
-        let begun = std::mem::take(&mut block.has_output);
         block.open = false;
+        let held = block.line.as_mut().map(std::mem::take);
+        if let Some(line) = held.filter(|line| !line.is_empty()) {
+            if self.streams_fragments {
+                self.screen.set_partial_line(b"");
+            }
+            return self.show_line(block, &line);
+        }
+        let begun = std::mem::take(&mut block.has_output);
         let mut pen = self.pen(OutputTarget::Out);
         if begun && block.speaker != Speaker::Agent {
             pen.plain();
@@ -137,10 +212,16 @@ impl TerminalReporter {
         if block.omitted > 0 {
             let more = self.marks.more;
             let omitted = block.omitted;
-            let space = if block.has_output { " " } else { "" };
-            let out = self.screen.buffer_for(OutputTarget::Out);
-            let _ = write!(out, "{space}{more} [{omitted} more characters]");
-            block.has_output = true;
+            let has_text = block.has_output || block.line.as_ref().is_some_and(|it| !it.is_empty());
+            let space = if has_text { " " } else { "" };
+            let note = format!("{space}{more} [{omitted} more characters]");
+            match &mut block.line {
+                Some(line) => line.push_str(&note),
+                None => {
+                    self.screen.buffer_for(OutputTarget::Out).extend_from_slice(note.as_bytes());
+                    block.has_output = true;
+                }
+            }
             block.open = true;
         }
         if block.open {

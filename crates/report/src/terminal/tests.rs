@@ -1,3 +1,5 @@
+mod layout;
+
 use super::speech::{MAX_TEXT, MAX_THINKING};
 use super::*;
 use crate::output::tests::Sink;
@@ -64,6 +66,7 @@ fn seed() -> Vec<Event<'static>> {
             id: "1".into(),
             name: "Read".into(),
             summary: "/path/to/file.go".into(),
+            edit: None,
             subagent: false,
         },
         Event::ToolEnded {
@@ -268,6 +271,7 @@ fn agent_output_contains_no_terminal_controls() {
             id: evil.into(),
             name: evil.into(),
             summary: evil.into(),
+            edit: None,
             subagent: false,
         },
         tool_ended(true, false, evil),

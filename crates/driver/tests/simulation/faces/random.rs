@@ -540,7 +540,7 @@ fn note() -> Event<'static> {
 
 fn tool_started(id: String) -> Event<'static> {
     let (name, summary) = ("Bash".into(), "make".into());
-    Event::ToolStarted { id: id.into(), name, summary, subagent: false }
+    Event::ToolStarted { id: id.into(), name, summary, edit: None, subagent: false }
 }
 
 fn tool_ended(id: String, denied: bool) -> Event<'static> {
