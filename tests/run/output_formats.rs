@@ -212,7 +212,7 @@ fn report_opens_page_in_browser_or_names_its_path() {
     let report = || project.ralph(["report", "--open"]).env("PATH", &bin).run();
     let path = format!("{}\n", page.display());
     report().code(0).stdout_is(&path).stderr_has("hint: open the file in a browser");
-    let opener = bin.join(if cfg!(target_os = "macos") { "open" } else { "xdg-open" });
+    let opener = bin.join(if std::env::consts::OS == "macos" { "open" } else { "xdg-open" });
     let script = format!("#!/bin/sh\necho \"$1\" > '{}'\n", opened.display());
     std::fs::write(&opener, script).unwrap();
     std::fs::set_permissions(&opener, std::fs::Permissions::from_mode(0o755)).unwrap();

@@ -93,7 +93,7 @@ impl TerminalReporter {
                 pen.end();
             }
             Event::GuardrailEnded { .. } => self.guardrail_ended(at, event),
-            Event::FeedbackSet { parts } if loud => {
+            Event::FeedbackSet { parts } if loud && !parts.is_empty() => {
                 for part in parts {
                     self.preview_both_ends(at, &part.message);
                 }
