@@ -65,7 +65,8 @@ impl Summary {
 pub fn title(prompt: &str) -> String {
     let lines = prompt.lines().map(|line| line.trim_start_matches(['#', ' ']).trim());
     let mut lines = lines.filter(|line| !line.is_empty() && !line.ends_with(" remaining."));
-    text::truncate(lines.next().unwrap_or("Untitled run"), MAX_TITLE, "…").into_owned()
+    let line = lines.next().unwrap_or("Untitled run").replace(['`', '*'], "");
+    text::truncate(&line, MAX_TITLE, "…").into_owned()
 }
 
 fn end(state: &RunState, activity: Option<RunActivity>) -> EndSummary {
