@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn plugin_version_matches_program() {
+    fn plugin_manifest_is_as_claude_code_expects() {
         let manifest: Value = serde_json::from_str(FILES[0].text).unwrap();
         assert_eq!(manifest["version"], "0.1.0", "the plugin has versions of its own");
         // Claude Code finds the hooks itself and refuses a manifest that names them.

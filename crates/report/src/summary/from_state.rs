@@ -65,7 +65,7 @@ impl Summary {
 pub fn title(prompt: &str) -> String {
     let lines = prompt.lines().map(|line| line.trim_start_matches(['#', ' ']).trim());
     let mut lines = lines.filter(|line| !line.is_empty() && !line.ends_with(" remaining."));
-    let line = lines.next().unwrap_or("Untitled run").replace(['`', '*'], "");
+    let line = lines.next().unwrap_or("Untitled run").replace('`', "");
     text::truncate(&line, MAX_TITLE, "…").into_owned()
 }
 
