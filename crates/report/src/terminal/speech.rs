@@ -136,25 +136,9 @@ impl TerminalReporter {
         if block.speaker != Speaker::Agent {
             shown.base = Some(TextRole::Faint);
         }
-        self.stamp(block.at, OutputTarget::Out);
-        let prefix = self.prefix(block.speaker);
-        let column = self.stamp_width() + width::display_width(&prefix);
-        let mut pen = self.pen(OutputTarget::Out);
-        if !prefix.is_empty() {
-            pen.paint(TextRole::Faint, &prefix);
-        }
-        pen.wrapped(&shown, column).end();
+        let column = self.start_text_line(block.at, block.speaker);
+        self.pen(OutputTarget::Out).wrapped(&shown, column).end();
         self.blank = false;
-    }
-
-    fn prefix(&self, speaker: Speaker) -> String {
-        let thinking = self.marks.thinking;
-        match speaker {
-            Speaker::Subagent => "  ".to_owned(),
-            Speaker::Thinking => format!("{thinking} "),
-            Speaker::SubagentThinking => format!("  {thinking} "),
-            Speaker::Agent | Speaker::Output(_) | Speaker::Filter => String::new(),
-        }
     }
 
     /// Shows the beginning of a held line below the text.
@@ -166,25 +150,23 @@ impl TerminalReporter {
         }
     }
 
-    fn start_text_line(&mut self, at: Stamp, speaker: Speaker) {
+    /// Returns the columns before the text.
+    fn start_text_line(&mut self, at: Stamp, speaker: Speaker) -> usize {
         self.stamp(at, OutputTarget::Out);
-        let thinking = self.marks.thinking;
+        let indent = match speaker {
+            Speaker::Subagent | Speaker::SubagentThinking => "  ",
+            _ => "",
+        };
+        let (mark, space) = match speaker {
+            Speaker::Thinking | Speaker::SubagentThinking => (self.marks.thinking, " "),
+            _ => ("", ""),
+        };
         let mut pen = self.pen(OutputTarget::Out);
-        match speaker {
-            Speaker::Agent | Speaker::Filter => {}
-            Speaker::Subagent => {
-                pen.text("  ").start_style(TextRole::Faint);
-            }
-            Speaker::Thinking => {
-                pen.start_style(TextRole::Faint).text(thinking).text(" ");
-            }
-            Speaker::SubagentThinking => {
-                pen.text("  ").start_style(TextRole::Faint).text(thinking).text(" ");
-            }
-            Speaker::Output(_) => {
-                pen.start_style(TextRole::Faint);
-            }
+        pen.text(indent);
+        if !matches!(speaker, Speaker::Agent | Speaker::Filter) {
+            pen.start_style(TextRole::Faint).text(mark).text(space);
         }
+        self.stamp_width() + indent.len() + width::display_width(mark) + space.len()
     }
 
     fn end_text_line(&mut self, block: &mut TextBlock) {
