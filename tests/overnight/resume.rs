@@ -274,7 +274,7 @@ fn resume_restarts_failed_iteration_after_fix() {
     project.write("PROMPT.md", "do it");
     project.ralph(["run", "-f", "PROMPT.md", "-n", "2", "--", "robot"]).run().code(2);
     project.write("PROMPT.md", "do it");
-    resume(&project, &[]).code(0).stdout_has("iteration 2 is begun again");
+    resume(&project, &[]).code(0).stdout_has("restarting iteration 2");
     assert_eq!(iterations(&project), [1, 2, 2]);
     resume(&project, &["-n", "1"]).code(0);
 }

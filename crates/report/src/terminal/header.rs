@@ -1,10 +1,15 @@
 //! The first lines of a run: agent, checks, limits, sandbox, prompt.
 
+use super::pen::StyledLine;
 use super::words::plural;
 use super::{MAX_PROMPT, Paragraph, TerminalReporter};
 use crate::style::TextRole;
+use crate::width;
 use ralph_events::event::{Event, Isolation, RunSetup, Stamp};
 use ralph_events::text;
+
+/// Columns before the words of a row.
+const LABEL_COLUMNS: usize = 11;
 
 impl TerminalReporter {
     pub(super) fn run_started(&mut self, at: Stamp, event: &Event<'_>) {
@@ -30,7 +35,8 @@ impl TerminalReporter {
         for (label, words) in rows(event) {
             let mut pen = self.line(at, Paragraph::Run);
             pen.text("  ").paint(TextRole::Faint, &format!("{label:<8}")).text(" ");
-            pen.untrusted_up_to(&words, MAX_PROMPT).end();
+            let words = width::one_line(&words, MAX_PROMPT, pen.ellipsis);
+            pen.wrapped(&StyledLine::new(&words), LABEL_COLUMNS).end();
         }
     }
 }
