@@ -153,8 +153,7 @@ fn living_loop_of_version_0_1_is_explained() {
         "run_id": id, "pid": std::process::id(), "directory": shop.path(),
     });
     std::fs::write(dir.join("state.json"), state.to_string()).unwrap();
-    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
-    rustix::fs::mkfifoat(rustix::fs::CWD, dir.join("wake"), mode).unwrap();
+    ralph_process::create_named_pipe(&dir.join("wake")).unwrap();
     let loop_lock = std::fs::File::open(&dir).unwrap();
     loop_lock.lock().unwrap();
     let home = shop.home();
