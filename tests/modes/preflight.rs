@@ -168,7 +168,7 @@ fn git_error_about_repository_is_shown() {
     std::fs::remove_file(project.path().join(".git")).unwrap();
     assert_refused(&project, &["plan"], 2, &["not a git repository", "git init"]);
     project.command("git").args(["init", "-q", "--bare", "."]).status().unwrap();
-    assert_refused(&project, &["plan"], 2, &["has no files to work on"]);
+    assert_refused(&project, &["plan"], 2, &["no work tree in"]);
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn unwritable_log_directory_is_found_before_start() {
     let project = ready_project();
     project.write(".ralph/logs", "a file");
     let output = project.ralph(["plan"]).run();
-    output.code(2).stderr_has(".ralph/logs").stderr_has("move what is there away");
+    output.code(2).stderr_has(".ralph/logs").stderr_has("move the existing file away");
     project.ralph(["runs"]).run().code(0).stdout_lacks("1970");
     std::fs::remove_file(project.path().join(".ralph/logs")).unwrap();
     project.ralph(["plan"]).run().code(0).stderr_lacks("cut off");

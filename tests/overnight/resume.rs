@@ -371,7 +371,7 @@ fn resume_reports_torn_last_line_and_loses_nothing() {
     let mut text = std::fs::read(&journal).unwrap();
     text.extend_from_slice(br#"{"time":"2026-11-15T20:27"#);
     std::fs::write(&journal, text).unwrap();
-    resume(&project, &[]).code(0).stderr_has("half written (25 bytes)");
+    resume(&project, &[]).code(0).stderr_has("removed (25 bytes)");
     assert_eq!(iterations(&project), [1, 2, 2], "every line is whole");
 }
 
@@ -449,7 +449,7 @@ fn new_run_suggests_resuming_cut_off_run() {
         .ralph(["run", "-p", "x", "--", "robot"])
         .run()
         .code(0)
-        .stderr_has(&format!("`ralph resume {id}` goes on with it"));
+        .stderr_has(&format!("Continue it with `ralph resume {}`.", &id[id.len() - 4..]));
     resume(&project, &[]).code(0).stdout_has(&id[id.len() - 4..]);
 }
 
@@ -476,7 +476,7 @@ fn resumed_work_is_judged_by_list_from_start() {
     for (reduced, finding) in [
         (task_list(&both, &["true"]), "\"verifyCommands\" was changed"),
         (task_list(&both, &[]), "\"verifyCommands\" was changed"),
-        (task_list(&one, &[check]), "The story b (Title of b) is gone"),
+        (task_list(&one, &[check]), "Story b (Title of b) was removed"),
     ] {
         let project = Project::new();
         project.write("ralph/prompt.md", "Work.");

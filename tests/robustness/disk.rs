@@ -33,7 +33,7 @@ fn full_disk_at_start_is_error() {
         );
         let before = project.agent_starts().len();
         let Some(output) = project.run_with_mount(mount, &script) else { return };
-        output.stderr_has("No space left on device").stderr_has("make room");
+        output.stderr_has("No space left on device").stderr_has("free some space");
         output.stdout_is("code 2\ncode 0\n").stderr_lacks("cut off").stderr_lacks("panicked");
         assert_eq!(project.agent_starts().len() - before, 1, "no agent without a journal");
     }

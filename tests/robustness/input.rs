@@ -191,8 +191,7 @@ fn unusable_scm_is_refused_before_start() {
     project.settings(&json!({"scm": {"command": "git", "tasks": ["commit"]}}));
     let run = || project.ralph(["run", "-p", "x", "--"]).args(agent.clone());
     assert_refused(&run().run()).stderr_has("not a git repository").stderr_has("git init");
-    assert_refused(&run().env("PATH", "/nowhere").run())
-        .stderr_has("scm.command was not found: git");
+    assert_refused(&run().env("PATH", "/nowhere").run()).stderr_has("scm.command not found: git");
     assert!(project.agent_starts().is_empty());
 }
 

@@ -6,7 +6,7 @@ use super::support::Output;
 use super::work::*;
 use super::*;
 
-const DROPPED: &str = "b (Title of b) is gone, and no story replaces it";
+const DROPPED: &str = "b (Title of b) was removed, and no story replaces it";
 
 fn project_with_check() -> Project {
     let project = project_with(&[]);

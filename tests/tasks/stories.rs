@@ -87,11 +87,8 @@ fn task_edit_breaking_list_is_refused() {
     let before = project.read("ralph/tasks.json");
     let cases: [(&[&str], &str); 17] = [
         (&["set", "a", "--passes"], "a: notes: is empty, though passes is true"),
-        (&["set", "a", "--depends-on", "b"], "a: dependsOn: goes in a circle: a -> b -> a"),
-        (
-            &["set", "a", "--depends-on", "z"],
-            "a: dependsOn: names \"z\", and there is no such story",
-        ),
+        (&["set", "a", "--depends-on", "b"], "a: dependency cycle: a -> b -> a"),
+        (&["set", "a", "--depends-on", "z"], "a: dependsOn: unknown story \"z\""),
         (&["set", "a"], "there is nothing to change"),
         (&["set", "z", "--passes"], "there is no story \"z\""),
         (&["add", "t", "--criterion", "c", "--id", "a"], "userStories[2]: id: is \"a\""),
@@ -161,7 +158,7 @@ fn invalid_list_error_names_problem() {
         (wrong_type.to_string(), "US-7: passes: must be true or false, not the string \"yes\""),
         (
             list(&[open("a", &json!({})), open("a", &json!({}))]).to_string(),
-            "userStories[1]: id: is \"a\", as that of userStories[0]",
+            "userStories[1]: id: \"a\" is already used by userStories[0]",
         ),
         (
             list(&[
@@ -169,11 +166,11 @@ fn invalid_list_error_names_problem() {
                 open("b", &json!({"dependsOn": ["a"]})),
             ])
             .to_string(),
-            "a: dependsOn: goes in a circle: a -> b -> a",
+            "a: dependency cycle: a -> b -> a",
         ),
         (
             list(&[open("a", &json!({"dependsOn": ["gone"]}))]).to_string(),
-            "a: dependsOn: names \"gone\", and there is no such story",
+            "a: dependsOn: unknown story \"gone\"",
         ),
         (
             list(&[open("a", &json!({"acceptanceCriteria": ["x", " "]}))]).to_string(),
@@ -201,7 +198,7 @@ fn invalid_list_error_names_problem() {
     std::fs::remove_file(project.path().join("ralph/tasks.json")).expect("the list");
     project.ralph(["tasks"]).run().code(2).stderr_has("there is no task list: ralph/tasks.json");
     project.command("mkfifo").arg("ralph/tasks.json").status().expect("mkfifo");
-    project.ralph(["tasks"]).run().code(2).stderr_has("it is not a regular file");
+    project.ralph(["tasks"]).run().code(2).stderr_has("not a regular file");
 }
 
 #[test]

@@ -106,11 +106,11 @@ fn removed_story_is_reported_and_restored() {
     work(&project, &["-n", "5"], &sessions)
         .run()
         .success()
-        .stderr_has("b (Title of b) is gone, and no story replaces it");
+        .stderr_has("b (Title of b) was removed, and no story replaces it");
     let prompts = prompts(&project);
     assert!(!prompts[0].contains("gone"), "{prompts:?}");
     for prompt in &prompts[1..] {
-        assert!(prompt.contains("The story b (Title of b) is gone"), "{prompts:?}");
+        assert!(prompt.contains("Story b (Title of b) was removed"), "{prompts:?}");
         assert!(prompt.contains("\"mine\": \"kept\""), "{prompts:?}");
     }
     assert_eq!(prompts.len(), 3);
@@ -161,7 +161,7 @@ fn split_story_may_be_replaced_by_parts() {
         .success()
         .stderr_has("ralph/tasks.json: a1 replaces a (Title of a), a2 replaces a (Title of a)");
     // The replacement passed at once, without having been open.
-    let feedback = "The story a1 took the place of a (Title of a) and was marked as passing";
+    let feedback = "Story a1 replaces a (Title of a) and was added as passing";
     assert!(prompts(&project)[1].contains(feedback), "{:?}", prompts(&project));
     project.ralph(["report"]).run().success().stdout_has("a1 replaces a (Title of a)");
     project.ralph(["archive", "--force"]).run().success();
@@ -208,7 +208,7 @@ fn broken_list_becomes_feedback() {
         ("another type", write_text_step("[]"), "must be an object, not an array"),
         ("wrong types", write_text_step(&wrong), "a: passes: must be true or false"),
         ("one id twice", write_text_step(&twice), "userStories[1]: id: is \"a\""),
-        ("no objects", write_text_step(&list(&many).to_string()), "and 990 more of this kind"),
+        ("no objects", write_text_step(&list(&many).to_string()), "and 990 more problems"),
     ];
     for (case, break_it, feedback) in cases {
         let project = project_with(&[open("a", &json!({}))]);
@@ -220,7 +220,7 @@ fn broken_list_becomes_feedback() {
         let output = work(&project, &[], &sessions).run();
         output.success().stdout_has("Stories: unknown, the task list cannot be read");
         let prompts = prompts(&project);
-        assert!(prompts[1].contains("put ralph/tasks.json right"), "{case}: {prompts:?}");
+        assert!(prompts[1].contains("repair ralph/tasks.json"), "{case}: {prompts:?}");
         assert!(prompts[1].contains(feedback), "{case}: {prompts:?}");
         assert!(prompts[1].len() < 3_000, "{case}");
     }
@@ -260,7 +260,7 @@ fn verify_commands_from_start_must_pass() {
         prompt.contains("a was marked as passing in ralph/tasks.json while a check fails"),
         "{prompt}"
     );
-    assert!(prompt.contains("\"verifyCommands\" was changed, which has no effect"), "{prompt}");
+    assert!(prompt.contains("\"verifyCommands\" was changed. That has no effect"), "{prompt}");
     // The checks pass in the second iteration, but the list is still reduced.
     assert_eq!(project.events().all("iteration_started").len(), 3);
 }
@@ -361,7 +361,7 @@ fn passing_but_incomplete_list_explains_why() {
         &[json!([write_stories_step(&[passing("a")]), print_step("ok")])],
     )
     .run();
-    let finding = "ralph/tasks.json: a: acceptanceCriteria: was changed; gone is \"it is fast\"";
+    let finding = "ralph/tasks.json: a: acceptanceCriteria: removed \"it is fast\"";
     output.code(1).stdout_has(&format!("Stories: 1 of 1 pass; not done: {finding}"));
     let report = project.ralph(["report"]).run().stdout;
     assert!(report.contains(&format!("\nLeft to do\n  not complete: {finding}")), "{report}");
@@ -393,7 +393,7 @@ fn active_marker_exists_while_work_runs() {
         .ralph(["work", "--no-sandbox", "--", "robot"])
         .run()
         .code(2)
-        .stderr_has(&format!("process {}", running.pid()));
+        .stderr_has(&format!("pid {}", running.pid()));
     assert!(project.has(".ralph-active"));
     std::fs::write(project.sibling("go"), "").expect("the word");
     running.wait().code(1);
@@ -453,7 +453,7 @@ fn archive_during_run_is_refused() {
         &["work", "--no-sandbox", "--agent", "cat", "--accept-list"],
     ] {
         let output = from_elsewhere(words);
-        output.code(2).stderr_has("ralph/tasks.json is in use by `ralph work` (process ");
+        output.code(2).stderr_has("ralph/tasks.json is in use by `ralph work` (pid ");
     }
     assert!(!other.has(".ralph-active"));
     // A person may add a story meanwhile.

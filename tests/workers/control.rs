@@ -204,7 +204,7 @@ fn kill_ends_loop_and_process_tree() {
         (&json!(0), &json!(1))
     );
     let log = shop.log();
-    assert!(log[1].starts_with("[CUT] iteration 1 was cut off after "), "{log:?}");
+    assert!(log[1].starts_with("[CUT] iteration 1 was interrupted after "), "{log:?}");
     assert_eq!(log.last().unwrap(), "[DONE] killed");
     wait_until(LONG, || shop.processes().is_empty());
     shop.ralph(["kill", "agent"]).run().code(0).stderr_has("is not running");

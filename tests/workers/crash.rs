@@ -44,8 +44,8 @@ fn killed_loop_resumes_at_next_iteration() {
     let expected: Vec<String> = (1..=4).map(|n| format!("[START] iteration {n}/4")).collect();
     assert_eq!(starts, expected.iter().collect::<Vec<_>>());
     assert_eq!(shop.events().all("run_started").len(), 2, "one journal for both");
-    assert!(log.contains(&"[CUT] iteration 2 was cut off with its loop".to_owned()), "{log:?}");
-    let end = "[DONE] loop complete after 4 iterations, 1 of them cut off";
+    assert!(log.contains(&"[CUT] iteration 2 was interrupted".to_owned()), "{log:?}");
+    let end = "[DONE] loop complete after 4 iterations, 1 interrupted";
     assert_eq!(log.last().unwrap(), end);
     let counts = ["finished_iterations", "cut_off_iterations", "total_failures"];
     assert_eq!(counts.map(|key| state[key].as_i64()), [Some(3), Some(1), Some(0)]);
@@ -113,7 +113,7 @@ fn dead_loop_can_be_paused_and_killed_sparing_reused_pid() {
     assert!(state["ended"].is_string() && state["last_event"] == "killed");
     let log = shop.log();
     assert_eq!(log.last().unwrap(), "[DONE] killed");
-    assert!(log[log.len() - 2].ends_with("was cut off with its loop"), "{log:?}");
+    assert!(log[log.len() - 2].ends_with("was interrupted"), "{log:?}");
     shop.ralph(["wait", "agent"]).run().code(130);
     assert!(stranger.try_wait().unwrap().is_none(), "a stranger was killed");
     stranger.kill().unwrap();

@@ -129,7 +129,7 @@ fn spawn_with_only_failed_iterations_exits_1() {
     assert_eq!((&state["status"], &state["outcome"]), (&json!("failed"), &json!("failed")));
     assert_eq!((&state["consecutive_failures"], &state["total_failures"]), (&json!(2), &json!(2)));
     let log = shop.log();
-    assert!(log.iter().any(|line| line.ends_with("no retry follows (attempt 2/5)")), "{log:?}");
+    assert!(log.iter().any(|line| line.ends_with("not retrying (attempt 2/5)")), "{log:?}");
     assert_eq!(log.last().unwrap(), "[FAIL] all 2 iterations failed, stopping loop");
     shop.ralph(["ls"]).run().code(0).stdout_has("agent  failed ");
 }

@@ -350,7 +350,7 @@ fn worktree_spawn_deletes_nothing_through_planted_links() {
     let spawn = |name: &str, branch: &str| {
         shop.spawn_as(name, 1, &["--worktree", "--branch", branch, "--wait"]).args(&agent).run()
     };
-    spawn("one", "new").code(0).stderr_has("were moved out of the git directory");
+    spawn("one", "new").code(0).stderr_has("in the git directory were moved away");
     spawn("two", "no branch").code(1);
     std::fs::remove_dir_all(worktree(&shop, "one")).unwrap();
     shop.ralph(["rm", "--worktree", "one"]).run().code(0);

@@ -249,10 +249,10 @@ impl WorkerTracker {
         match event {
             Event::RunContinued { unchecked, .. } => {
                 let (word, words) = if let Some(iteration) = unchecked {
-                    ("CHECK", format!("checking what iteration {iteration} did"))
+                    ("CHECK", format!("checking the work of iteration {iteration}"))
                 } else if was_open {
                     let iteration = self.state.current_iteration;
-                    ("CUT", format!("iteration {iteration} was cut off with its loop"))
+                    ("CUT", format!("iteration {iteration} was interrupted"))
                 } else {
                     return lines;
                 };
@@ -279,7 +279,7 @@ impl WorkerTracker {
                 self.failure_reported = true;
                 let next = match delay_ms {
                     Some(delay_ms) => format!("retrying in {}", format_duration(*delay_ms, " ")),
-                    None => "no retry follows".to_owned(),
+                    None => "not retrying".to_owned(),
                 };
                 let words = format!(
                     "iteration {iteration} failed (exit: {}), {next} (attempt {failures}/{max_failures})",
@@ -292,7 +292,7 @@ impl WorkerTracker {
                 if !is_failure(*class) =>
             {
                 let time = format_duration(*duration_ms, " ");
-                say_and_log("CUT", format!("iteration {iteration} was cut off after {time}"));
+                say_and_log("CUT", format!("iteration {iteration} was interrupted after {time}"));
             }
             Event::IterationEnded { class, duration_ms, .. } => {
                 let exit = self.exit;
@@ -433,7 +433,7 @@ impl WorkerTracker {
         if std::mem::take(&mut state.iteration_open) {
             state.cut_off_iterations = state.cut_off_iterations.saturating_add(1);
             let iteration = state.current_iteration;
-            let words = format!("iteration {iteration} was cut off with its loop");
+            let words = format!("iteration {iteration} was interrupted");
             lines.log_lines.push(log_line(time, "CUT", &words));
         }
         state.outcome = Some(WorkerOutcome::Killed);
@@ -464,7 +464,7 @@ impl WorkerTracker {
             Outcome::LimitReached if state.is_spawned() => {
                 let cut_off = match state.cut_off_iterations {
                     0 => String::new(),
-                    n => format!(", {n} of them cut off"),
+                    n => format!(", {n} interrupted"),
                 };
                 format!("loop complete after {iterations} iteration{s}{cut_off}")
             }

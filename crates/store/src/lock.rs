@@ -106,7 +106,7 @@ pub fn lock_within(directory: &Path, timeout: Duration) -> io::Result<File> {
     // File systems without locks are accepted.
     let is_held = || matches!(held.try_lock(), Err(TryLockError::WouldBlock));
     if holds_for(timeout, is_held) {
-        let message = "another command holds its lock";
+        let message = "locked by another ralph command";
         return Err(io::Error::new(io::ErrorKind::TimedOut, message));
     }
     Ok(held)
