@@ -266,12 +266,12 @@ fn unenforceable_budget_is_refused() {
     run_with("codex", &project, &["-p", "do it"], &agent)
         .run()
         .code(2)
-        .stderr_has("costUsd cannot be kept, because codex does not tell its costs")
+        .stderr_has("costUsd has no effect: codex does not report costs")
         .stderr_has("set tokens or duration instead");
     run_with("claude", &project, &["-p", "do it", "--no-stream-agent-output"], &agent)
         .run()
         .code(2)
-        .stderr_has("claude does not tell its costs in plain mode");
+        .stderr_has("claude does not report costs in plain mode");
     project.settings(&json!({"budget": {"perIteration": {"tokens": 5}}}));
     run(&project, &["-p", "do it"], &agent).run().code(2).stderr_has("set duration instead");
     assert!(!project.has(".ralph/runs"), "nothing was started");

@@ -217,7 +217,7 @@ fn dry_run_starts_and_writes_nothing() {
     output.stdout_has("Budget:     none\n");
     project.settings(&json!({"budget": {"perIteration": {"duration": "45m"}}}));
     let output = run(&project, &["-p", "x", "--dry-run", "--max-time", "90m"], &script).run();
-    output.code(0).stdout_has("Budget:     1h30m; 45m0s for each iteration\n");
+    output.code(0).stdout_has("Budget:     1h30m; 45m0s per iteration\n");
 }
 
 #[test]

@@ -195,7 +195,7 @@ fn commands_refuse_links_out_of_project_and_pipes() {
         .ralph(["new", "--force"])
         .run()
         .success()
-        .stderr_has(".ralph-active is not added to .gitignore");
+        .stderr_has("cannot add .ralph-active to .gitignore");
     untouched(".gitignore");
     write_list(&project, &list(&[open("US-1", &json!({}))]));
     link("file", ".ralph/lock");

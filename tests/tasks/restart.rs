@@ -84,7 +84,7 @@ fn story_dropped_in_last_run_is_still_missed() {
     output
         .success()
         .stdout_has("b (Title of b) was removed, and no story replaces it")
-        .stderr_has("has lost some of that; `ralph work --accept-list` takes it as it is");
+        .stderr_has("to accept it: ralph work --accept-list");
     let prompts = prompts(&project);
     assert!(prompts[1].contains("Story b (Title of b) was removed"), "{prompts:?}");
 }
@@ -200,7 +200,7 @@ fn missing_list_at_start_names_where_stories_are_kept() {
     work(&project, &["-n", "1"], &sessions).run().code(1);
     let ledger = memory(&project);
     let output = work(&project, &[], &[json!([])]).run();
-    output.code(2).stderr_has("there is no task list").stderr_has(&ledger.to_string_lossy());
+    output.code(2).stderr_has("task list not found").stderr_has(&ledger.to_string_lossy());
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn unreadable_ledger_is_reported_and_work_rechecked() {
     work(&project, &[], &done).run().success();
     std::fs::write(memory(&project), "{").expect("the memory");
     let output = work(&project, &[], &done).run();
-    output.success().stderr_has("ledgers of ralph/tasks.json cannot be read");
+    output.success().stderr_has("cannot read the history of ralph/tasks.json");
     assert!(prompts(&project)[1].contains("Before anything else, verify them"));
 }
 
@@ -257,9 +257,7 @@ fn story_marked_by_failed_attempt_is_checked_again() {
         .code(4)
         .stderr_has("did not come to its end, so that the agent is asked to look again: a");
     let output = work(&project, &[], &[dies, json!([print_step("it does pass")])]).run();
-    output
-        .success()
-        .stderr_has("nothing stands behind, so that the agent is asked to look again: a");
+    output.success().stderr_has("so the agent must verify it: a");
     let prompts = prompts(&project);
     assert_eq!(prompts.len(), 6);
     assert!(!prompts[0].contains("its end"), "{prompts:?}");
@@ -338,12 +336,12 @@ fn work_without_verify_commands_warns_once() {
     let done = [json!([write_stories_step(&[passing("a")]), print_step("ok")])];
     let output = work(&project, &[], &done).run();
     output.success();
-    assert_eq!(output.stderr.matches("no command verifies the work").count(), 1);
+    assert_eq!(output.stderr.matches("nothing verifies the work").count(), 1);
     project.ralph(["tasks", "next"]).run().success().stdout_has("every story passes");
     let project = project_with(&[]);
     write_list(&project, &list_with_checks(&json!(["true"]), &[open("a", &json!({}))]));
     let done = list_with_checks(&json!(["true"]), &[passing("a")]);
     let output = work(&project, &[], &[json!([write_list_step(&done), print_step("ok")])]).run();
     output.success();
-    assert!(!output.stderr.contains("no command verifies"), "{}", output.stderr);
+    assert!(!output.stderr.contains("nothing verifies"), "{}", output.stderr);
 }

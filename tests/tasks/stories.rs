@@ -89,14 +89,14 @@ fn task_edit_breaking_list_is_refused() {
         (&["set", "a", "--passes"], "a: notes: is empty, though passes is true"),
         (&["set", "a", "--depends-on", "b"], "a: dependency cycle: a -> b -> a"),
         (&["set", "a", "--depends-on", "z"], "a: dependsOn: unknown story \"z\""),
-        (&["set", "a"], "there is nothing to change"),
-        (&["set", "z", "--passes"], "there is no story \"z\""),
+        (&["set", "a"], "nothing to change"),
+        (&["set", "z", "--passes"], "no story \"z\""),
         (&["add", "t", "--criterion", "c", "--id", "a"], "userStories[2]: id: is \"a\""),
         (&["add", " ", "--criterion", "c"], "the title is empty"),
         (&["add", "two\nlines", "--criterion", "c"], "the title has a line break"),
         (&["add", "a\ttab", "--criterion", "c"], "the title has a line break, a tab"),
         (&["add", "t", "--criterion", "\r\n"], "a criterion is empty"),
-        (&["add", "t", "--criterion", "c", "--replaces", "z"], "there is no story \"z\""),
+        (&["add", "t", "--criterion", "c", "--replaces", "z"], "no story \"z\""),
         (&["add", "t", "--criterion", "c", "--id", ""], "the id is empty"),
         (&["add", "t", "--criterion", "c", "--priority", "inf"], "not a finite number"),
         (&["set", "a", "--title", ""], "the title is empty"),
@@ -196,7 +196,7 @@ fn invalid_list_error_names_problem() {
         project.ralph(["tasks"]).run().code(2).stderr_has(message);
     }
     std::fs::remove_file(project.path().join("ralph/tasks.json")).expect("the list");
-    project.ralph(["tasks"]).run().code(2).stderr_has("there is no task list: ralph/tasks.json");
+    project.ralph(["tasks"]).run().code(2).stderr_has("task list not found: ralph/tasks.json");
     project.command("mkfifo").arg("ralph/tasks.json").status().expect("mkfifo");
     project.ralph(["tasks"]).run().code(2).stderr_has("not a regular file");
 }

@@ -87,10 +87,7 @@ fn promise_with_open_story_is_vetoed() {
 #[test]
 fn list_without_stories_is_refused() {
     let project = project_with(&[]);
-    work(&project, &[], &[json!([print_step(PROMISE)])])
-        .run()
-        .code(2)
-        .stderr_has("there are no stories in");
+    work(&project, &[], &[json!([print_step(PROMISE)])]).run().code(2).stderr_has("no stories in");
     assert_eq!(prompts(&project), [""; 0]);
 }
 
@@ -288,9 +285,9 @@ fn invalid_list_at_start_is_error() {
         work(&project, &[], &[json!([])]).run().code(2).stderr_has(message);
     }
     std::fs::remove_dir_all(project.path().join("ralph")).expect("the documents");
-    work(&project, &[], &[json!([])]).run().code(2).stderr_has("there is no task list");
+    work(&project, &[], &[json!([])]).run().code(2).stderr_has("task list not found");
     project.ralph(["new"]).run().success();
-    work(&project, &[], &[json!([])]).run().code(2).stderr_has("there are no stories in");
+    work(&project, &[], &[json!([])]).run().code(2).stderr_has("no stories in");
     assert_eq!(prompts(&project), [""; 0], "nobody was asked anything");
 }
 

@@ -162,11 +162,11 @@ fn living_loop_of_version_0_1_is_explained() {
     there(&["status", "agent"]).code(0).stdout_has("Iteration: 2/5");
     for args in [["pause", "agent"], ["resume", "agent"]] {
         let output = there(&args);
-        output.code(1).stderr_has("started by version 0.1").stderr_has("ralph kill agent");
+        output.code(1).stderr_has("started by ralph 0.1").stderr_has("ralph kill agent");
     }
     for args in [["logs", "agent"], ["report", "agent"]] {
         let output = there(&args);
-        output.code(1).stderr_has("started by version 0.1").stderr_has("ralph status agent");
+        output.code(1).stderr_has("started by ralph 0.1").stderr_has("ralph status agent");
         output.stderr_lacks("No such file");
     }
 }

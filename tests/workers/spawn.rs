@@ -199,8 +199,10 @@ fn invalid_spawn_is_refused_and_leaves_nothing() {
     shop.ralph(["-C", ".", "pause"]).run().code(1).stderr_has("hint: see `ralph pause --help`");
     spawn(&["-f", "PROMPT.md", "-n", "3", "--inactivity-timeout", "5x"])
         .code(1)
-        .stderr_has("must be seconds, or a duration such as 90s, 5m or 1h30m");
-    spawn(&["-f", "PROMPT.md", "-n", "3", "--name", "a.b"]).code(1).stderr_has("cannot be called");
+        .stderr_has("must be a number of seconds or a duration such as 90s, 5m or 1h30m");
+    spawn(&["-f", "PROMPT.md", "-n", "3", "--name", "a.b"])
+        .code(1)
+        .stderr_has("invalid worker name");
     shop.spawn(3, &[]).arg("no-such-agent").run().code(2).stderr_has("not found");
     assert!(!shop.home().join(".ralph/workers/agent").exists());
     assert_eq!(shop.windows(), [""; 0]);
@@ -382,7 +384,7 @@ fn worker_with_missing_directory_does_not_start() {
     let moved = shop.sibling("moved");
     std::fs::rename(shop.path(), &moved).unwrap();
     let resumed = shop.ralph(["resume", "agent"]).current_dir(shop.home()).run();
-    resumed.code(1).stderr_has("cannot enter the directory").stderr_has("from its new path");
+    resumed.code(1).stderr_has("cannot enter ").stderr_has("from its new path");
     std::fs::rename(&moved, shop.path()).unwrap();
 }
 

@@ -142,8 +142,8 @@ impl ControlSource for RunControl {
         let is_lost = self.needs_requests && !record.is_in_place();
         is_lost.then(|| {
             format!(
-                "{} was removed, or is that of another worker now: nobody could ask this loop for \
-                 anything any more",
+                "{} was removed or belongs to another worker now, so this loop cannot be \
+                 controlled any more",
                 record.worker.path.display()
             )
         })
