@@ -13,7 +13,7 @@ fn invalid_config_is_refused_and_never_executed() {
         ("touch ran\n", ".ralph/config:1: not an assignment: touch ran"),
         ("A=b touch ran\n", ".ralph/config:1: not an assignment: touch ran"),
         ("A=1\nB='open\nC=2\n", ".ralph/config:2: unclosed quote (')"),
-        ("A=\"open\n", ".ralph/config:1: a quote (\") is opened here"),
+        ("A=\"open\n", ".ralph/config:1: unclosed quote (\")"),
         ("AGENT_ARGS=\"-p 'x\"\n", ".ralph/config:1: AGENT_ARGS: unclosed quote"),
         (
             "MAX_RETRIES=many\n",

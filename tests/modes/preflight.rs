@@ -76,7 +76,7 @@ fn build_requires_plan() {
         &["Implementation plan not found. Run 'ralph plan' first."],
     );
     assert_refused(&project, &["build", "--dry-run"], 2, &["Implementation plan not found."]);
-    let missing = "but .ralph/implementation_plan.md is not there";
+    let missing = "without .ralph/implementation_plan.md";
     project.ralph(["plan"]).run().code(0).stderr_has(missing);
     project.ralph(["report"]).run().stdout_has(missing);
 }
@@ -85,7 +85,7 @@ fn build_requires_plan() {
 fn specs_directory_must_exist_if_prompt_names_it() {
     let project = ready_project();
     project.write(".ralph/config", "AGENT_CLI=robot\nSPECS_DIR=docs/specs\n");
-    assert_refused(&project, &["plan"], 2, &["not there: docs/specs", "SPECS_DIR"]);
+    assert_refused(&project, &["plan"], 2, &["not found: docs/specs", "SPECS_DIR"]);
     project.write("docs/specs", "a file");
     assert_refused(&project, &["plan"], 2, &["specs directory is a file: docs/specs"]);
     std::fs::remove_file(project.path().join("docs/specs")).unwrap();
@@ -342,5 +342,5 @@ fn plan_with_empty_specs_directory_warns() {
     let specs = project.path().join("specs");
     std::fs::remove_dir_all(&specs).expect("the specifications");
     std::fs::create_dir(&specs).expect("a directory");
-    project.ralph(["plan", "-n", "1"]).run().code(0).stderr_has("specs/ holds no specifications");
+    project.ralph(["plan", "-n", "1"]).run().code(0).stderr_has("specs/ is empty");
 }

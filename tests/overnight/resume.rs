@@ -296,7 +296,7 @@ fn resume_uses_settings_from_start() {
     project.settings(&json!({"agent": {"env": {"TOKEN": "other"}}, "maximumIterations": 3}));
     resume(&project, &["--quiet"])
         .code(0)
-        .stderr_has(".ralph/settings.json changed after this run had begun");
+        .stderr_has(".ralph/settings.json changed after this run started");
     let events = project.events();
     assert_eq!(events.last("run_started")["max_iterations"], 7);
     let records = project.agent_starts();
@@ -545,14 +545,8 @@ fn only_one_of_concurrent_resumes_runs() {
     let all: Vec<_> = (0..3).map(|_| project.ralph(["resume"]).start()).collect();
     for output in all.into_iter().map(Running::wait) {
         let printed = format!("{}{}", output.stdout, output.stderr);
-        let words = [
-            "Done after",
-            "is complete",
-            "nothing to resume",
-            "still active",
-            "in use",
-            "meanwhile",
-        ];
+        let words =
+            ["Done after", "is done", "nothing to resume", "still active", "in use", "meanwhile"];
         assert!(words.iter().any(|it| printed.contains(it)), "{printed}");
     }
     assert_eq!(project.agent_starts().len(), 2, "the one that was killed, and one");

@@ -66,7 +66,7 @@ fn silent_model_is_reported_once_ended_and_retried() {
     let script =
         sessions([json!([{"hang": null}]), json!([{"claude": "init"}, {"hang": null}]), done]);
     let output = run(&project, &["-p", "do it"], &script).run();
-    output.code(0).stderr_has("none of its tools runs: its connection to the model may be dead");
+    output.code(0).stderr_has("no tool is running: it may have lost its connection");
     let events = project.events();
     assert_eq!(events.all("model_silent").len(), 1);
     assert_eq!(events.find("model_silent")["limit_ms"], 600);

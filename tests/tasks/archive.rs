@@ -206,7 +206,7 @@ fn archive_commit_refused_by_silent_hook_is_reported() {
         .run()
         .code(5)
         .stderr_has("git commit: exit code 1")
-        .stderr_has("a hook");
+        .stderr_has("a git hook");
 }
 
 #[test]

@@ -119,7 +119,7 @@ fn suggested_commands_quote_other_directory() {
         .ralph(["tasks", "--ralph-dir", "loops/b c"])
         .run()
         .code(2)
-        .stderr_has("`ralph new --ralph-dir 'loops/b c'` makes one");
+        .stderr_has("create one with `ralph new --ralph-dir 'loops/b c'`");
     let option = "--ralph-dir 'loops/b c'";
     project.ralph(new).run().success().stdout_has(&format!("ralph work {option}"));
     let prompt = project.read("loops/b c/prompt.md");

@@ -162,7 +162,7 @@ fn planted_bare_repository_is_refused() {
     let settings = json!({"scm": {"command": "git", "tasks": ["commit"]}});
     project.write("part/.ralph/settings.json", settings.to_string());
     let run = ["run", "-n", "1", "-p", "x", "--no-sandbox", "--", "true"];
-    project.ralph(run).current_dir(part).run().code(2).stderr_has("it is bare");
+    project.ralph(run).current_dir(part).run().code(2).stderr_has("it is a bare repository");
     assert_eq!(triggered_canaries(&project), [""; 0]);
 }
 
@@ -213,13 +213,13 @@ fn commands_refuse_links_out_of_project_and_pipes() {
         .ralph(["archive", "--force"])
         .run()
         .code(2)
-        .stderr_has("ralph/prd.md: it is a link to something outside");
+        .stderr_has("ralph/prd.md: it links out of the project");
     link("file", "ralph/tasks.json");
     project.ralph(["tasks"]).run().code(2).stderr_has("links out of the project");
     std::fs::remove_file(project.path().join("ralph/tasks.json")).expect("the link");
     let large = std::fs::File::create(project.path().join("ralph/tasks.json")).expect("a file");
     large.set_len(1 << 30).expect("a hole");
-    project.ralph(["tasks"]).run().code(2).stderr_has("it has 1024 MB");
+    project.ralph(["tasks"]).run().code(2).stderr_has("it is too large: 1024 MB");
     std::fs::remove_dir_all(project.path().join("ralph")).expect("the documents");
     link("", "ralph");
     project.ralph(["new"]).run().code(2).stderr_has("links out of the project");

@@ -236,7 +236,7 @@ fn story_marked_by_killed_run_is_checked_again() {
         output
             .success()
             .stderr_has("was interrupted in iteration 1")
-            .stderr_has("asked to look again: a");
+            .stderr_has("marked as passing by an");
         let prompts = prompts(&project);
         assert_eq!(prompts.len(), 2);
         assert!(prompts[1].contains("that was interrupted"), "{prompts:?}");
@@ -255,12 +255,12 @@ fn story_marked_by_failed_attempt_is_checked_again() {
     work(&project, &[], std::slice::from_ref(&dies))
         .run()
         .code(4)
-        .stderr_has("did not come to its end, so that the agent is asked to look again: a");
+        .stderr_has("marked as passing by an");
     let output = work(&project, &[], &[dies, json!([print_step("it does pass")])]).run();
     output.success().stderr_has("so the agent must verify it: a");
     let prompts = prompts(&project);
     assert_eq!(prompts.len(), 6);
-    assert!(!prompts[0].contains("its end"), "{prompts:?}");
+    assert!(!prompts[0].contains("was interrupted"), "{prompts:?}");
     for prompt in &prompts[1..] {
         assert!(prompt.contains("by an iteration that was interrupted"), "{prompts:?}");
     }
@@ -317,7 +317,7 @@ fn tasks_and_archive_report_findings_of_last_run() {
     work(&project, &["-n", "1"], &[json!([write_list_step(&reduced), print_step(PROMISE)])])
         .run()
         .code(1);
-    let findings = ["b (Title of b) is gone", "no check has passed on a"];
+    let findings = ["b (Title of b) was removed", "no check has passed on a"];
     let next = project.ralph(["tasks", "next"]).run();
     let list = project.ralph(["tasks"]).run();
     let archive = project.ralph(["archive", "--force"]).run();

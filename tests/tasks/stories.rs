@@ -29,7 +29,7 @@ fn task_list_shows_passing_next_and_waiting_stories() {
     assert_eq!(next.success().json_lines().0[0]["id"], "US-002");
     project.ralph(["tasks", "show", "US-003"]).run().success().stdout_has("depends on US-002");
     for near in ["US-03", "us-003"] {
-        project.ralph(["tasks", "show", near]).run().code(2).stderr_has("there is US-003");
+        project.ralph(["tasks", "show", near]).run().code(2).stderr_has("its stories: US-003");
     }
 }
 
@@ -86,15 +86,18 @@ fn task_edit_breaking_list_is_refused() {
     write_list(&project, &list(&[open("a", &json!({})), open("b", &json!({"dependsOn": ["a"]}))]));
     let before = project.read("ralph/tasks.json");
     let cases: [(&[&str], &str); 17] = [
-        (&["set", "a", "--passes"], "a: notes: is empty, though passes is true"),
+        (&["set", "a", "--passes"], "a: notes: empty, but passes is true"),
         (&["set", "a", "--depends-on", "b"], "a: dependency cycle: a -> b -> a"),
         (&["set", "a", "--depends-on", "z"], "a: dependsOn: unknown story \"z\""),
         (&["set", "a"], "nothing to change"),
         (&["set", "z", "--passes"], "no story \"z\""),
-        (&["add", "t", "--criterion", "c", "--id", "a"], "userStories[2]: id: is \"a\""),
+        (
+            &["add", "t", "--criterion", "c", "--id", "a"],
+            "userStories[2]: id: \"a\" is already used",
+        ),
         (&["add", " ", "--criterion", "c"], "the title is empty"),
-        (&["add", "two\nlines", "--criterion", "c"], "the title has a line break"),
-        (&["add", "a\ttab", "--criterion", "c"], "the title has a line break, a tab"),
+        (&["add", "two\nlines", "--criterion", "c"], "the title contains a control character"),
+        (&["add", "a\ttab", "--criterion", "c"], "the title contains a control character"),
         (&["add", "t", "--criterion", "\r\n"], "a criterion is empty"),
         (&["add", "t", "--criterion", "c", "--replaces", "z"], "no story \"z\""),
         (&["add", "t", "--criterion", "c", "--id", ""], "the id is empty"),

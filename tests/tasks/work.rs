@@ -175,8 +175,8 @@ fn story_passing_without_notes_does_not_count() {
     work(&project, &[], &sessions)
         .run()
         .success()
-        .stdout_has("Not done: ralph/tasks.json: a: notes: is empty, though passes is true");
-    assert!(prompts(&project)[1].contains("a: notes: is empty"), "{:?}", prompts(&project));
+        .stdout_has("Not done: ralph/tasks.json: a: notes: empty, but passes is true");
+    assert!(prompts(&project)[1].contains("a: notes: empty"), "{:?}", prompts(&project));
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn broken_list_becomes_feedback() {
         ),
         ("another type", write_text_step("[]"), "must be an object, not an array"),
         ("wrong types", write_text_step(&wrong), "a: passes: must be true or false"),
-        ("one id twice", write_text_step(&twice), "userStories[1]: id: is \"a\""),
+        ("one id twice", write_text_step(&twice), "userStories[1]: id: \"a\" is already used"),
         ("no objects", write_text_step(&list(&many).to_string()), "and 990 more problems"),
     ];
     for (case, break_it, feedback) in cases {
@@ -275,7 +275,7 @@ fn empty_answer_is_retried_three_times() {
 #[test]
 fn invalid_list_at_start_is_error() {
     let cases = [
-        (list(&[open("a", &json!({"passes": true}))]), "a: notes: is empty, though passes is true"),
+        (list(&[open("a", &json!({"passes": true}))]), "a: notes: empty, but passes is true"),
         (list(&[open("a", &json!({"dependsOn": ["a"]}))]), "a: dependsOn: names the story itself"),
         (list(&[open("a", &json!({"acceptanceCriteria": []}))]), "must have at least one entry"),
     ];
@@ -343,9 +343,9 @@ fn weakened_acceptance_criteria_are_fed_back() {
         json!([write_stories_step(&[eased]), print_step(PROMISE)]),
         json!([write_stories_step(&[honest]), print_step(PROMISE)]),
     ];
-    work(&project, &[], &sessions).run().success().stdout_has("gone is \"it is fast\"");
+    work(&project, &[], &sessions).run().success().stdout_has("removed \"it is fast\"");
     let prompt = &prompts(&project)[1];
-    assert!(prompt.contains("put back what is gone: \"it is fast\""), "{prompt}");
+    assert!(prompt.contains("Put back: \"it is fast\""), "{prompt}");
 }
 
 #[test]
@@ -469,7 +469,7 @@ fn long_garbled_list_is_restored_through_file() {
     ];
     work(&project, &["-n", "3"], &sessions).run().code(1);
     let prompts = prompts(&project);
-    assert!(prompts[1].contains("they are in .ralph/tasks.before.json"), "{}", prompts[1]);
+    assert!(prompts[1].contains("They are in .ralph/tasks.before.json"), "{}", prompts[1]);
     assert!(!prompts[2].contains("tasks.before.json"), "{}", prompts[2]);
     let snapshot: Value = serde_json::from_str(&project.read("seen.json")).expect("JSON");
     assert_eq!(snapshot["userStories"], json!(stories));

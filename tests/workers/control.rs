@@ -75,10 +75,13 @@ fn paused_worker_finishes_iteration_and_resumes() {
     shop.ralph(["resume", "agent"])
         .run()
         .code(0)
-        .stderr_has("ralph: warning: worker 'agent' has ended: it has used up its iterations");
+        .stderr_has("ralph: warning: worker 'agent' has ended: no iterations left");
     shop.ralph(["pause", "agent"]).run().code(1).stderr_has("is not running (stopped)");
     // It may get more iterations and continue after a kill.
-    shop.ralph(["resume", "agent", "-n", "2"]).run().code(1).stderr_has("begun 3 iterations");
+    shop.ralph(["resume", "agent", "-n", "2"])
+        .run()
+        .code(1)
+        .stderr_has("already started 3 iterations");
     shop.ralph(["resume", "agent", "-n", "4"])
         .run()
         .code(0)

@@ -81,10 +81,10 @@ fn dialog_waits_for_person_and_receives_no_prompt() {
     );
     let state = shop.wait_for_state(|state| state["waiting"] == true);
     assert_eq!(state["last_event"], "waiting for you: ralph attach agent");
-    shop.ralph(["ls"]).run().stdout_has("agent  waiting ");
+    shop.ralph(["ls"]).run().stdout_has("agent  asks ");
     shop.ralph(["status", "agent"])
         .run()
-        .stdout_has("Status: waiting (waiting for you: ralph attach agent)");
+        .stdout_has("Status: asks (waiting for you: ralph attach agent)");
     wait_until(LONG, || {
         std::fs::read_to_string(&notifications).is_ok_and(|it| it.contains("dialog_opened"))
     });

@@ -82,7 +82,9 @@ fn background_run_of_moved_project_is_resumed_at_its_new_path() {
         let state = shop.state().unwrap();
         assert_eq!((&state["outcome"], &state["directory"]), (&json!("complete"), &json!(moved)));
         assert_eq!(state["run_id"], id.as_str(), "it is the same run");
-        there(&["logs", "agent"]).code(0).stderr_has(&format!("is not where run {id} began"));
+        there(&["logs", "agent"])
+            .code(0)
+            .stderr_has(&format!("the project has moved since run {id} started"));
     }
 }
 

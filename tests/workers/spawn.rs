@@ -116,7 +116,7 @@ fn tmux_exit_unattached_warns() {
     let shop = Workshop::new();
     tmux_configuration(&shop, "set -s exit-unattached on\n");
     let output = shop.spawn(1, &[]).args(shop.waiting_agent()).run();
-    output.stderr_has("warning: tmux ends").stderr_has("`exit-unattached on`");
+    output.stderr_has("warning: tmux exits").stderr_has("`exit-unattached on`");
 }
 
 #[test]
@@ -158,7 +158,10 @@ fn worker_outcome_is_listed() {
         let row = all.iter().find(|row| row["name"] == worker).unwrap();
         assert_eq!((&row["status"], &row["outcome"]), (&json!("stopped"), &json!(outcome)));
         let output = shop.ralph(["status", worker]).run();
-        output.stdout_has("Status: stopped (").stdout_has(&format!("\nOutcome: {outcome}\n"));
+        let word = if outcome == "complete" { "complete" } else { "ended" };
+        output
+            .stdout_has(&format!("Status: {word} ("))
+            .stdout_has(&format!("\nOutcome: {outcome}\n"));
     }
 }
 

@@ -381,7 +381,7 @@ fn rm_worktree_refuses_link_in_its_place() {
     std::fs::rename(&there, &victim).unwrap();
     std::os::unix::fs::symlink(&victim, &there).unwrap();
     let output = shop.ralph(["rm", "--worktree", "--force", "agent"]).run();
-    output.code(1).stderr_has("it is not a directory");
+    output.code(1).stderr_has(": not a directory");
     assert!(victim.join("code.txt").exists());
 }
 

@@ -154,7 +154,7 @@ impl TaskGate {
         self.reported_doubts.clone_from(&review.doubtful);
         (!new.is_empty()).then(|| {
             format!(
-                "{}: marked as passing by an iteration that was interrupted, so that the agent is \
+                "{}: marked as passing by an attempt that did not come to its end, so that the agent is \
                  asked to look again: {}",
                 self.name,
                 changes::first_few(&new)

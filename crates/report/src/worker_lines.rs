@@ -133,6 +133,9 @@ pub struct WorkerState {
     pub last_event_time: Option<String>,
     /// A retry, the end of a rate limit or a person is waited for.
     pub waiting: bool,
+    /// A dialog of the agent needs a person.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub asks: bool,
     /// Start of the current pause, and the length of earlier ones. The time after an end counts as a pause.
     pub paused_since: Option<String>,
     pub paused_ms: u64,
@@ -347,6 +350,7 @@ impl WorkerTracker {
         state.cost_usd = cost.reported;
         state.estimated_cost_usd = cost.estimated;
         state.waiting = run.activity.is_waiting() && !run.requests.pause;
+        state.asks = state.waiting && matches!(run.activity, Activity::Agent(_));
         match event {
             Event::RunStarted { run: id, pid, .. } => {
                 state.run_id = Some(id.as_ref().to_owned());
@@ -440,7 +444,7 @@ impl WorkerTracker {
         state.status = WorkerOutcome::Killed.status();
         state.exit_code = Some(exit_code::INTERRUPTED);
         state.message = Some("interrupted".to_owned());
-        state.waiting = false;
+        (state.waiting, state.asks) = (false, false);
         state.ended = Some(format_time(time));
         state.paused_since.get_or_insert_with(|| format_time(time));
         lines.log_lines.push(log_line(time, "DONE", "killed"));

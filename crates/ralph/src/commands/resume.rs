@@ -227,7 +227,7 @@ impl ResumedRun {
     fn print_nothing_to_do(&self) -> Result<u8, Error> {
         let end = self.state.run.end.as_ref();
         let message = end.map_or("", |end| end.message.as_str());
-        print(&format!("run {} is complete: {message}\n", self.dir.id))?;
+        print(&format!("run {} is done: {message}\n", self.dir.id))?;
         Ok(end.map_or(exit_code::SUCCESS, |end| end.exit_code))
     }
 

@@ -59,6 +59,7 @@ impl WorkerRow {
             "failed" | "interrupted" if !is_older_than_a_day(last_time.as_deref()) => {
                 (0, last_time)
             }
+            "asks" => (0, last_time),
             "working" => (1, Some(state.started.clone())),
             "waiting" | "paused" | "pausing" => (2, Some(state.started.clone())),
             _ => (3, last_time),
@@ -87,6 +88,7 @@ fn state_word(state: &WorkerState, alive: bool) -> &'static str {
         (WorkerStatus::Paused, _) if !alive && state.foreground => "interrupted",
         (WorkerStatus::Paused, _) => "paused",
         (WorkerStatus::Running, _) if !alive => "interrupted",
+        (WorkerStatus::Running, _) if state.asks => "asks",
         (WorkerStatus::Running, _) if state.waiting => "waiting",
         (WorkerStatus::Running, _) => "working",
     }
@@ -283,7 +285,7 @@ fn describe(state: &WorkerState, handle: &str, alive: bool, elapsed_ms: Option<u
     } else if !alive {
         Some(format!("continue it with `ralph resume {handle}`"))
     } else {
-        state.last_event.clone().filter(|_| status == "waiting")
+        state.last_event.clone().filter(|_| state.waiting)
     };
     if let Some(details) = details {
         status.push_str(&format!(" ({details})"));
