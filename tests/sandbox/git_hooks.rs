@@ -8,7 +8,7 @@ use crate::git_links::{DONE, MESSAGE, Scene};
 const HOOK: &str =
     "printf '#!/bin/sh\\ntouch \"$HOME/hook-ran\"\\n' > scripts/hook; chmod +x scripts/hook\n";
 
-const NOT_RUN: &str = "disabled: agents can change";
+const NOT_RUN: &str = "agents can change";
 
 fn scene(sandbox: &'static str, prepare: impl Fn(&Scene)) -> Option<Scene> {
     let scene = Scene::new(sandbox, 0)?;

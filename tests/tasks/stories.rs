@@ -103,8 +103,8 @@ fn task_edit_breaking_list_is_refused() {
         (&["add", "t", "--criterion", "c", "--id", ""], "the id is empty"),
         (&["add", "t", "--criterion", "c", "--priority", "inf"], "not a finite number"),
         (&["set", "a", "--title", ""], "the title is empty"),
-        (&["set", "a", "--passes", "--notes", " "], "a: notes: is empty"),
-        (&["set", "a", "--passes"], "hint: say what was done with the mark"),
+        (&["set", "a", "--passes", "--notes", " "], "a: notes: empty"),
+        (&["set", "a", "--passes"], "hint: describe what was done: --passes"),
         (&["set", "a", "--passes", "maybe"], "invalid value 'maybe'"),
     ];
     for (args, message) in cases {

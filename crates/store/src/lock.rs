@@ -236,10 +236,10 @@ mod tests {
         ));
         assert!(matches!(alone(), LockAttempt::Held(None)));
         drop((one, two));
-        let LockAttempt::Acquired { lock, .. } = alone() else { panic!("nobody is left") };
+        let LockAttempt::Acquired { lock, .. } = alone() else { panic!("the lock is free") };
         assert!(matches!(share(), LockAttempt::Held(Some(who)) if who == holder("a")));
         lock.release(None).unwrap();
-        let LockAttempt::Acquired { lock, .. } = share() else { panic!("nobody is left") };
+        let LockAttempt::Acquired { lock, .. } = share() else { panic!("the lock is free") };
         lock.release(None).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"");
     }

@@ -197,7 +197,7 @@ fn check(project: &Project) -> Result<u8, Error> {
                 let SandboxInfo { limits, notes, withheld, .. } = sandbox.info();
                 let withheld = (!withheld.is_empty()).then(|| {
                     let withheld = withheld.join(", ");
-                    format!("hidden from the agent: {withheld}; pass one with sandbox.env")
+                    format!("withheld from the agent: {withheld}; pass one with sandbox.env")
                 });
                 let limits = limits.iter().copied();
                 for line in

@@ -87,7 +87,7 @@ fn open_worktree(worktree: &Worktree, name: &str) -> Result<Project, Error> {
     project_dir::declare_project(&worktree.directory)
 }
 
-/// A worker goes on without its journal, and its interrupted iteration counts as used, like a
+/// A worker continues without its journal, and its interrupted iteration counts as used, like a
 /// failed one.
 fn resumed_run(
     project: &Project,

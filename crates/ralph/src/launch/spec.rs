@@ -125,7 +125,7 @@ impl LaunchSpec {
         files.into_iter().map(|file| (file.clone(), display_name(&file))).collect()
     }
 
-    /// Goes on at the new path of a project that was moved, with a warning.
+    /// Follows a project that was moved, with a warning.
     pub(crate) fn follow_move(&mut self, run: &str, root: &Path) {
         if self.directory == root || self.directory.canonicalize().is_ok_and(|from| from == root) {
             return;

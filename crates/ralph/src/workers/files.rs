@@ -11,8 +11,8 @@ use ralph_report::worker_lines::{WorkerState, WorkerStatus, WorkerTracker};
 use ralph_report::{Problem, Recorded, Redraw, Reporter};
 use ralph_store::runs::RunDir;
 
-/// Instant agents change the state more often than anybody looks. A change of the status is saved at
-/// once, and so is every change in the background, where a run must not go on unseen.
+/// Instant agents change the state more often than needed. A change of the status is saved at
+/// once, and so is every change in the background, where a run must stay visible.
 const SAVE_INTERVAL_MS: i64 = 100;
 
 /// The files of a living run: [`StateFiles`] writes them, the control of the run repairs them.

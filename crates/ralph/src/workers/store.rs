@@ -164,8 +164,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Removes the archived files of the previous run with this name, except a state that nobody
-    /// understands.
+    /// Removes the archived files of the previous run with this name, except an invalid
+    /// state.
     pub fn discard(&self, previous: &Path) {
         self.repair_invalid(previous);
         let _ = std::fs::remove_dir_all(previous);

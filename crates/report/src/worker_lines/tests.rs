@@ -82,7 +82,7 @@ fn run_ended(outcome: Outcome, exit_code: u8, iterations: u32) -> Event<'static>
     }
 }
 
-/// All that is said of these events, and all that is logged without its time.
+/// All messages about these events, and all log lines without their time.
 fn tell(follower: &mut Follower, events: &[(u32, Event<'static>)]) -> (Vec<String>, Vec<String>) {
     let mut all = (Vec::new(), Vec::new());
     for (iteration, event) in events {

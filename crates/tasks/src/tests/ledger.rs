@@ -389,14 +389,14 @@ fn list_changes_between_runs_are_accepted_but_not_during() {
         ("nothing", &start, true, &start, &[], &[]),
         ("the agent dropped it", &only_a, true, &only_a, &[], &[gone]),
         ("its owner dropped it", &start, true, &only_a, &["story removed: b (Title of b)"], &[]),
-        ("somebody dropped it", &start, false, &only_a, &[], &[gone]),
+        ("the user dropped it", &start, false, &only_a, &[], &[gone]),
         ("the agent dropped it and its owner put it back", &only_a, true, &start, &[], &[]),
         ("commands, the agent", &weak_same, true, &weak_same, &[], &[changed]),
         ("commands, the owner", &start, true, &weak_same, &told_of_commands, &[]),
-        ("commands, somebody", &start, false, &weak_same, &[], &[changed]),
+        ("commands, by the user", &start, false, &weak_same, &[], &[changed]),
         ("criteria, the agent", &eased, true, &eased, &[], &[lost]),
         ("criteria, the owner", &start, true, &eased, &["acceptance criteria changed: b"], &[]),
-        ("criteria, somebody", &start, false, &eased, &[], &[lost]),
+        ("criteria, by the user", &start, false, &eased, &[], &[lost]),
     ];
     for (case, seen, closed, now, changed, found) in cases {
         let (actual_changes, actual_findings, doubtful) = again(&start, seen, closed, now, true);
@@ -434,7 +434,7 @@ fn story_mark_is_doubtful_until_iteration_ends() {
     type Case<'a> = (&'a str, &'a [(&'a TaskList, bool)], &'a [&'a str]);
     let cases: [Case<'_>; 6] = [
         ("marked", &[(&both, false)], &["a", "b"]),
-        ("came to its end", &[(&both, true)], &[]),
+        ("ended", &[(&both, true)], &[]),
         ("one of them", &[(&one, true), (&both, false)], &["b"]),
         ("and then the other", &[(&one, false), (&both, true)], &[]),
         ("taken back and marked again", &[(&both, true), (&one, false), (&both, false)], &["b"]),
