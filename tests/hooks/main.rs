@@ -88,7 +88,7 @@ fn unknown_hook_name_is_ignored() {
     let project = Project::new();
     for args in [&["hook", "pre-compact"][..], &["hook"], &["hook", ""], &["hook", "stop!", "x"]] {
         let output = project.ralph(args).stdin("{}").run();
-        output.code(0).stdout_is("").stderr_has("no hook is called");
+        output.code(0).stdout_is("").stderr_has("unknown hook");
     }
     project.ralph(["hook", "--help"]).run().code(0).stdout_has("pre-tool-use");
     project.ralph(["-C", ".", "hook", "stop"]).stdin("{").run().assert_silent();

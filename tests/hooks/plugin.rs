@@ -150,7 +150,7 @@ fn plugin_export_is_complete_or_nothing() {
     assert!(project.has("out/.claude-plugin/plugin.json"));
     let script = project.path().join("out/scripts/ralph.sh");
     assert_eq!(script.metadata().expect("the script").permissions().mode() & 0o111, 0o111);
-    export(&["out"]).code(2).stderr_has("already there").stderr_has("--force");
+    export(&["out"]).code(2).stderr_has("already exists").stderr_has("--force");
     project.write("out/skills/ralph-plan/SKILL.md", "mine").write("out/own.txt", "mine");
     export(&["out", "--force"]).code(0);
     assert!(project.read("out/skills/ralph-plan/SKILL.md").starts_with("---\nname: ralph-plan"));

@@ -223,7 +223,7 @@ fn stop_hook_reports_dropped_story() {
     stop(RUN).assert_silent();
     list(json!([story("US-001", &[])]));
     let message = reason(&stop(RUN));
-    assert!(message.contains("- ralph/tasks.json: US-002 (Log in) is gone"), "{message}");
+    assert!(message.contains("- ralph/tasks.json: US-002 (Log in) was removed"), "{message}");
     stop("20261113-202752-ffff").assert_silent();
     stop("../tasks/20261113-202752-0a1b").assert_silent();
     list(json!([story("US-001", &[]), story("US-003", &["US-002"])]));

@@ -29,7 +29,7 @@ fn unintelligible_tool_call_is_denied_in_loop() {
     let short = INVALID_INPUT.map(<[u8]>::to_vec);
     for input in short.into_iter().chain(long_invalid_input()) {
         let output = in_loop(project.ralph(["hook", "pre-tool-use"])).stdin(&input).run();
-        assert!(denial(&output).contains("could not understand"));
+        assert!(denial(&output).contains("cannot parse"));
     }
     for broken in [
         json!({}),
@@ -46,7 +46,7 @@ fn unintelligible_tool_call_is_denied_in_loop() {
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
     let running =
         in_loop(hook(&project, "pre-tool-use", &json!({}))).start_with_stdout(Some(full.into()));
-    running.wait().code(2).stderr_has("could not understand");
+    running.wait().code(2).stderr_has("cannot parse");
 }
 
 #[test]

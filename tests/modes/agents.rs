@@ -105,10 +105,10 @@ fn conflicting_agent_arguments_warn() {
         project.write(".ralph/config", format!("AGENT_TYPE=claude\nMAX_RETRIES=0\n{config}\n"));
         project.ralph(["plan", "1"]).run().stderr_has(words);
     };
-    warned("AGENT_ARGS='--model opus'", "without stream-json among them");
+    warned("AGENT_ARGS='--model opus'", "lacks stream-json");
     warned("AGENT_OUTPUT_FORMAT=text\nAGENT_RESPONSE_FILTER=.x", "responseFilter has no effect");
     let args = "-p --output-format=stream-json --verbose";
     project
         .write(".ralph/config", format!("AGENT_TYPE=claude\nMAX_RETRIES=0\nAGENT_ARGS='{args}'\n"));
-    project.ralph(["plan", "1"]).run().stderr_lacks("among them");
+    project.ralph(["plan", "1"]).run().stderr_lacks("lacks stream-json");
 }

@@ -12,9 +12,9 @@ fn invalid_config_is_refused_and_never_executed() {
         ("A=1\n\nB=\"x `touch ran`\"\n", ".ralph/config:3: `…` would run a command"),
         ("touch ran\n", ".ralph/config:1: not an assignment: touch ran"),
         ("A=b touch ran\n", ".ralph/config:1: not an assignment: touch ran"),
-        ("A=1\nB='open\nC=2\n", ".ralph/config:2: a quote (') is opened here and never closed"),
-        ("A=\"open\n", ".ralph/config:1: a quote (\") is opened here"),
-        ("AGENT_ARGS=\"-p 'x\"\n", ".ralph/config:1: AGENT_ARGS: a quote is not closed"),
+        ("A=1\nB='open\nC=2\n", ".ralph/config:2: unclosed quote (')"),
+        ("A=\"open\n", ".ralph/config:1: unclosed quote (\")"),
+        ("AGENT_ARGS=\"-p 'x\"\n", ".ralph/config:1: AGENT_ARGS: unclosed quote"),
         (
             "MAX_RETRIES=many\n",
             ".ralph/config:1 (MAX_RETRIES): must be a whole number from 0 to 4294967295, not \"many\"",
@@ -22,8 +22,8 @@ fn invalid_config_is_refused_and_never_executed() {
         ("A=1\nMAX_RETRIES=-1\n", ".ralph/config:2 (MAX_RETRIES): must be a whole number from 0"),
         ("MAX_RETRIES=99999999999999999999\n", "config:1 (MAX_RETRIES): must be a whole number"),
         ("MAX_ITERATIONS=0\n", ".ralph/config:1 (MAX_ITERATIONS): must be a whole number from 1"),
-        ("A=1\nB=${B\nC=2\n", ".ralph/config:2: ${B is opened here and never closed"),
-        ("A=\"${B\"\n", ".ralph/config:1: ${B is opened here and never closed"),
+        ("A=1\nB=${B\nC=2\n", ".ralph/config:2: unclosed ${B"),
+        ("A=\"${B\"\n", ".ralph/config:1: unclosed ${B"),
         ("A=1\nB=x\0y\n", ".ralph/config:2: a NUL character"),
         ("A=1\nexport B='\0'\n", ".ralph/config:2: a NUL character"),
         ("AGENT_CLI=robot\nAGENT_OUTPUT_FORMAT=xml\n", ".ralph/config:2 (AGENT_OUTPUT_FORMAT)"),
@@ -62,7 +62,7 @@ fn config_flag_names_other_file() {
         .ralph(["plan", "--config", "specs"])
         .run()
         .code(2)
-        .stderr_has("the config is a directory");
+        .stderr_has("config file is a directory");
     assert_eq!(argv(&project), ["from ci"]);
 }
 
@@ -114,7 +114,7 @@ fn agent_is_found_on_path_from_config() {
     std::fs::create_dir(project.sibling("tools")).unwrap();
     std::fs::rename(project.sibling("bin/hidden"), project.sibling("tools/hidden")).unwrap();
     project.write(".ralph/config", "AGENT_CLI=hidden\n");
-    project.ralph(["plan"]).run().code(2).stderr_has("the agent was not found: hidden");
+    project.ralph(["plan"]).run().code(2).stderr_has("agent not found: hidden");
     let tools = project.sibling("tools");
     let config = format!("AGENT_CLI=hidden\nexport PATH=\"{}:$PATH\"\n", tools.display());
     project.write(".ralph/config", config);

@@ -81,7 +81,7 @@ fn session_log_of_resumed_run_counts_whole_run() {
     running.signal(Signal::KILL);
     running.wait().killed_by(Signal::KILL);
     project.ralph(["resume"]).run().code(0);
-    let begin = "[ralph] goes on after 1 iteration; the summary counts the whole run\n";
+    let begin = "[ralph] resumed after 1 iteration; the summary covers the whole run\n";
     let logs = logs(&project).into_iter().map(|name| project.read(&format!(".ralph/logs/{name}")));
     let ended = |log: &String| log.starts_with(begin) && log.contains("SESSION SUMMARY");
     let last = logs.into_iter().find(ended).expect("the log of the last session");

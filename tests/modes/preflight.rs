@@ -48,13 +48,13 @@ fn git_ownership_error_is_shown() {
 fn mode_commands_require_an_agent() {
     let project = ready_project();
     project.write(".ralph/config", "");
-    assert_refused(&project, &["plan"], 2, &["no agent is configured", "ralph plan … --"]);
+    assert_refused(&project, &["plan"], 2, &["no agent configured", "ralph plan … --"]);
     project.write(".ralph/config", "AGENT_CLI=nobody-has-this\n");
-    assert_refused(&project, &["plan"], 2, &["the agent was not found: nobody-has-this"]);
+    assert_refused(&project, &["plan"], 2, &["agent not found: nobody-has-this"]);
     project.write(".ralph/config", "AGENT_CLI='robot --fast'\n");
     assert_refused(&project, &["plan"], 2, &["not found: robot --fast", "AGENT_ARGS"]);
     project.write(".ralph/config", "AGNET_CLI=robot\n");
-    let words = ["no agent is configured", ".ralph/config:1: AGNET_CLI", "did you mean AGENT_CLI?"];
+    let words = ["no agent configured", ".ralph/config:1: AGNET_CLI", "did you mean AGENT_CLI?"];
     assert_refused(&project, &["plan"], 2, &words);
     project.write(".ralph/config", "AGENT_TYPE=claudia\n");
     assert_refused(
@@ -76,7 +76,7 @@ fn build_requires_plan() {
         &["Implementation plan not found. Run 'ralph plan' first."],
     );
     assert_refused(&project, &["build", "--dry-run"], 2, &["Implementation plan not found."]);
-    let missing = "but .ralph/implementation_plan.md is not there";
+    let missing = "without .ralph/implementation_plan.md";
     project.ralph(["plan"]).run().code(0).stderr_has(missing);
     project.ralph(["report"]).run().stdout_has(missing);
 }
@@ -85,9 +85,9 @@ fn build_requires_plan() {
 fn specs_directory_must_exist_if_prompt_names_it() {
     let project = ready_project();
     project.write(".ralph/config", "AGENT_CLI=robot\nSPECS_DIR=docs/specs\n");
-    assert_refused(&project, &["plan"], 2, &["not there: docs/specs", "SPECS_DIR"]);
+    assert_refused(&project, &["plan"], 2, &["not found: docs/specs", "SPECS_DIR"]);
     project.write("docs/specs", "a file");
-    assert_refused(&project, &["plan"], 2, &["is a file, and no directory: docs/specs"]);
+    assert_refused(&project, &["plan"], 2, &["specs directory is a file: docs/specs"]);
     std::fs::remove_file(project.path().join("docs/specs")).unwrap();
     project.write("docs/specs/x.md", "x");
     project.ralph(["plan"]).run().code(0);
@@ -144,7 +144,7 @@ fn print_prompt_shows_warnings_of_run() {
     std::fs::write(project.path().join("p.md"), b"caf\xe9 in ${SPECS_DIR}/").unwrap();
     let output = project.ralph(["prompt", "p.md", "--print-prompt"]).run();
     output.code(0).stdout_is("caf\u{fffd} in specs/\n").stderr_has("p.md is not UTF-8");
-    output.stderr_has("there is no variable NOBODY").stderr_has("does not contain the completion");
+    output.stderr_has("variable NOBODY is not set").stderr_has("does not contain the completion");
     let output = project.ralph(["build", "--print-prompt"]).run();
     output.code(0).stderr_has("Implementation plan not found").stderr_lacks("completion signal");
 }
@@ -168,17 +168,17 @@ fn git_error_about_repository_is_shown() {
     std::fs::remove_file(project.path().join(".git")).unwrap();
     assert_refused(&project, &["plan"], 2, &["not a git repository", "git init"]);
     project.command("git").args(["init", "-q", "--bare", "."]).status().unwrap();
-    assert_refused(&project, &["plan"], 2, &["has no files to work on"]);
+    assert_refused(&project, &["plan"], 2, &["no work tree in"]);
 }
 
 #[test]
 fn invalid_prompt_files_are_refused() {
     let project = ready_project();
     project.write(".ralph/prompts/plan.md/x", "").write("empty.md", " \n");
-    assert_refused(&project, &["plan"], 2, &["the prompt file is a directory", "prompts/plan.md"]);
-    assert_refused(&project, &["prompt", "specs"], 2, &["the prompt file is a directory"]);
+    assert_refused(&project, &["plan"], 2, &["prompt file is a directory", "prompts/plan.md"]);
+    assert_refused(&project, &["prompt", "specs"], 2, &["prompt file is a directory"]);
     assert_refused(&project, &["prompt", "nowhere.md"], 2, &["prompt file not found: nowhere.md"]);
-    assert_refused(&project, &["prompt", "empty.md"], 2, &["the prompt file is empty"]);
+    assert_refused(&project, &["prompt", "empty.md"], 2, &["prompt file is empty"]);
     assert_refused(&project, &["prompt"], 2, &["<FILE>"]);
     // A dangling link is an error, not a reason to use the default prompt.
     std::os::unix::fs::symlink("nowhere", project.path().join(".ralph/prompts/build.md")).unwrap();
@@ -228,7 +228,7 @@ fn unwritable_log_directory_is_found_before_start() {
     let project = ready_project();
     project.write(".ralph/logs", "a file");
     let output = project.ralph(["plan"]).run();
-    output.code(2).stderr_has(".ralph/logs").stderr_has("move what is there away");
+    output.code(2).stderr_has(".ralph/logs").stderr_has("move the existing file away");
     project.ralph(["runs"]).run().code(0).stdout_lacks("1970");
     std::fs::remove_file(project.path().join(".ralph/logs")).unwrap();
     project.ralph(["plan"]).run().code(0).stderr_lacks("cut off");
@@ -252,7 +252,7 @@ fn file_in_place_of_ralph_directory_is_error() {
     project.install_agent("robot", &json!([]));
     for args in [&["plan"][..], &["build"], &["prompt", "p.md"], &["run", "-p", "x"]] {
         let output = project.ralph([args, &["--", "robot"]].concat()).run();
-        output.code(2).stderr_has("not a directory:").stderr_has("move what is there away");
+        output.code(2).stderr_has("not a directory:").stderr_has("move the existing file away");
     }
     project.ralph(["runs"]).run().code(2).stderr_has("not a directory:");
 }
@@ -265,12 +265,7 @@ fn named_pipes_are_refused_except_from_shell() {
         let status = project.command("mkfifo").arg(name).status().expect("mkfifo");
         assert!(status.success());
     }
-    assert_refused(
-        &project,
-        &["prompt", "pipe"],
-        2,
-        &["prompt file", "a named pipe", "name the file -"],
-    );
+    assert_refused(&project, &["prompt", "pipe"], 2, &["prompt file", "a named pipe", "with -f -"]);
     assert_refused(&project, &["plan"], 2, &["prompts/plan.md", "a named pipe"]);
     assert_refused(&project, &["build", "--config", "pipe"], 2, &["pipe: ", "a named pipe"]);
     assert_refused(&project, &["build", "--settings", "pipe"], 2, &["pipe: ", "a named pipe"]);
@@ -287,7 +282,7 @@ fn plan_that_is_a_directory_is_refused() {
     let project = ready_project();
     std::fs::remove_file(project.path().join(PLAN)).unwrap();
     project.write(&format!("{PLAN}/x"), "");
-    let words = ["Implementation plan not found. Run 'ralph plan' first.", "is no file"];
+    let words = ["Implementation plan not found. Run 'ralph plan' first.", "is not a file"];
     assert_refused(&project, &["build"], 2, &words);
 }
 
@@ -312,7 +307,7 @@ fn subdirectory_of_project_is_refused() {
         project.install_agent("robot", &json!([{"print": COMPLETE}]));
         for args in commands {
             let output = project.ralph(args).current_dir(project.path().join("sub")).run();
-            output.code(2).stderr_has("sub is a part of the project in ").stderr_has("with -C /");
+            output.code(2).stderr_has("sub is inside the project ").stderr_has("with -C /");
         }
         assert!(!project.has("sub/.ralph") && !project.has("sub/ralph"), "{set_up}");
     }
@@ -326,7 +321,7 @@ fn subdirectory_of_project_is_refused() {
     };
     project.write("p.md", COMPLETE);
     run(".").code(0);
-    run("sub").code(2).stderr_has("is a part of the project in ");
+    run("sub").code(2).stderr_has("is inside the project ");
     project.write("sub/.ralph/config", "");
     run("sub").code(0);
     project.write("other/p.md", COMPLETE).git_command(["init", "-q", "other"]);
@@ -347,5 +342,5 @@ fn plan_with_empty_specs_directory_warns() {
     let specs = project.path().join("specs");
     std::fs::remove_dir_all(&specs).expect("the specifications");
     std::fs::create_dir(&specs).expect("a directory");
-    project.ralph(["plan", "-n", "1"]).run().code(0).stderr_has("specs/ holds no specifications");
+    project.ralph(["plan", "-n", "1"]).run().code(0).stderr_has("specs/ is empty");
 }

@@ -53,7 +53,7 @@ fn print_prompt_works_without_agent_or_repository() {
     output.code(0).stdout_has("Iteration 1 of 4, 3 remaining.\n\nPlan the work");
     let output = project.ralph(["build", "--print-prompt"]).run();
     output.code(0).stdout_has(COMPLETE);
-    output.stderr_has("warning: the directory of the specifications is not there: specs");
+    output.stderr_has("warning: specs directory not found: specs");
     let output = project.ralph(["run", "-p", "$HOME", "--print-prompt"]).run();
     output.code(0).stdout_is("Iteration 1 of 10, 9 remaining.\n\n$HOME\n");
     assert!(!project.has(".ralph/runs"));

@@ -118,7 +118,7 @@ fn resume_judges_task_list_marked_before_kill() {
     let run = project.ralph(["work", "--no-sandbox", "--", "robot"]);
     interrupt_in_guardrail(&project, run, Signal::KILL);
     // The story was marked by a complete attempt, so it needs no second look.
-    resume(&project).code(0).stderr_lacks("asked to look again");
+    resume(&project).code(0).stderr_lacks("marked as passing by an iteration");
     assert_eq!((prompts(&project).len(), guardrail_runs(&project)), (1, 2));
     // The task event is written even though the list has not changed.
     let tasks = project.events().last("tasks").clone();
@@ -168,5 +168,5 @@ fn resume_for_checks_needs_no_prompt_plan_or_agent() {
     make_executable(&project.path().join("robot"));
     interrupt_in_guardrail(&project, project.ralph(run), Signal::KILL);
     fs::remove_file(project.path().join("robot")).unwrap();
-    project.ralph(["resume"]).run().code(2).stderr_has("the agent was not found: ./robot");
+    project.ralph(["resume"]).run().code(2).stderr_has("agent not found: ./robot");
 }

@@ -113,10 +113,7 @@ fn resume_with_damaged_journal_warns_and_keeps_spending() {
     assert_eq!(last["usage"]["cost_usd"], 1.2);
     nonsense(lines(&project), &|_| true);
     let output = project.ralph(["resume", &id, "-n", "20"]).run();
-    output
-        .code(2)
-        .stderr_has("nothing can be read of what it did")
-        .stderr_has("start the run again");
+    output.code(2).stderr_has("no readable line in its journal").stderr_has("start over");
     assert_eq!(agents(&project), 4);
 }
 

@@ -162,8 +162,8 @@ fn resume_can_raise_iteration_limit_permanently() {
     let sessions = [no.clone(), no.clone(), no.clone(), json!([reach("at"), "hang"]), no];
     run(&project, &["-n", "2"], &sessions).run().code(1).stdout_has("ralph resume");
     let id = run_id(&project);
-    resume(&project, &[]).code(2).stderr_has("2 are its limit").stderr_has("-n 12");
-    resume(&project, &["-n", "2"]).code(2).stderr_has("2 are its limit");
+    resume(&project, &[]).code(2).stderr_has("2 of 2 iterations").stderr_has("-n 12");
+    resume(&project, &["-n", "2"]).code(2).stderr_has("2 of 2 iterations");
     kill_at(&project, project.ralph(["resume", &id, "-n", "5"]), "at");
     resume(&project, &[]).code(1).stdout_has("Resumed after a crash").stdout_has("Iteration 5/5");
     assert_eq!(iterations(&project), [1, 2, 3, 4, 4, 5]);
@@ -292,7 +292,7 @@ fn resume_uses_settings_from_start() {
     project.settings(&json!({"agent": {"env": {"TOKEN": "other"}}, "maximumIterations": 3}));
     resume(&project, &["--quiet"])
         .code(0)
-        .stderr_has(".ralph/settings.json changed after this run had begun");
+        .stderr_has(".ralph/settings.json changed after this run started");
     let events = project.events();
     assert_eq!(events.last("run_started")["max_iterations"], 7);
     let records = project.agent_starts();
@@ -349,7 +349,7 @@ fn every_loop_command_can_be_resumed() {
         std::fs::remove_file(project.path().join("my.config")).unwrap();
         let output = resume(&project, &[]);
         output.code(0).stdout_has("Iteration 2/3");
-        output.stderr_has("goes on with the settings that it began with");
+        output.stderr_has("it keeps its old settings");
         assert!(prompts(&project)[2].contains("me: say"), "{:?}", prompts(&project));
         assert_eq!(project.read("seen"), "config\n");
         assert_eq!(iterations(&project), [1, 2, 2], "{command:?}");
@@ -367,7 +367,7 @@ fn resume_reports_torn_last_line_and_loses_nothing() {
     let mut text = std::fs::read(&journal).unwrap();
     text.extend_from_slice(br#"{"time":"2026-11-15T20:27"#);
     std::fs::write(&journal, text).unwrap();
-    resume(&project, &[]).code(0).stderr_has("half written (25 bytes)");
+    resume(&project, &[]).code(0).stderr_has("removed (25 bytes)");
     assert_eq!(iterations(&project), [1, 2, 2], "every line is whole");
 }
 
@@ -386,7 +386,7 @@ fn resume_reports_why_run_cannot_continue() {
     let id = run_id(&project);
     resume(&project, &[&id])
         .code(2)
-        .stderr_has("still going on")
+        .stderr_has("still active")
         .stderr_has(&running.pid().to_string());
     project.write("go", "");
     running.wait().code(1);
@@ -394,7 +394,7 @@ fn resume_reports_why_run_cannot_continue() {
     project.git_init().write("sub/file", "");
     for command in ["resume", "runs"] {
         let below = project.ralph([command]).current_dir(project.path().join("sub")).run();
-        below.code(2).stderr_has("is a part of the project in");
+        below.code(2).stderr_has("is inside the project");
     }
 
     let spec_file = project.newest_run().join("spec.json");
@@ -402,7 +402,7 @@ fn resume_reports_why_run_cannot_continue() {
     std::fs::write(&spec_file, "{").unwrap();
     resume(&project, &["-n", "3"]).code(2).stderr_has("spec.json");
     std::fs::remove_file(&spec_file).unwrap();
-    resume(&project, &["-n", "3"]).code(2).stderr_has("nothing tells how it was started");
+    resume(&project, &["-n", "3"]).code(2).stderr_has("there is no record of how it was started");
     // Without a spec and a journal it is not a run.
     std::fs::write(&spec_file, spec).unwrap();
     std::fs::create_dir(project.path().join(".ralph/runs/29991231-235959-ffff")).unwrap();
@@ -416,9 +416,7 @@ fn resume_of_run_cut_off_before_first_event_starts_it() {
     let dir = project.newest_run();
     let journal = std::fs::read(dir.join("events.jsonl")).unwrap();
     std::fs::write(dir.join("events.jsonl"), "nonsense\n").unwrap();
-    resume(&project, &[])
-        .code(2)
-        .stderr_has("it has begun, and nothing can be read of what it did");
+    resume(&project, &[]).code(2).stderr_has("no readable line in its journal");
     // A run cut off before its first record hides no other run.
     std::fs::write(dir.join("events.jsonl"), journal).unwrap();
     let (none, id) = ("29991231-235959-ffff", run_id(&project));
@@ -429,11 +427,13 @@ fn resume_of_run_cut_off_before_first_event_starts_it() {
     for command in ["report", "replay"] {
         project.ralph([command, none]).run().code(2).stderr_has("interrupted before it started");
     }
-    resume(&project, &[none]).code(2).stderr_has("was cut off before it began");
+    resume(&project, &[none]).code(2).stderr_has("was interrupted before it started");
     resume(&project, &[]).code(0).stdout_has("nothing to resume");
     std::fs::write(dir.join("events.jsonl"), "").unwrap();
-    resume(&project, &[]).code(0).stdout_has("Iteration 1/10").stderr_has("and begins now");
-    resume(&project, &[&id, none]).code(2).stderr_has("is no worker, and runs go on one at a time");
+    resume(&project, &[]).code(0).stdout_has("Iteration 1/10").stderr_has("and starts now");
+    resume(&project, &[&id, none])
+        .code(2)
+        .stderr_has("is not a worker; other runs are resumed one at a time");
 }
 
 #[test]
@@ -446,7 +446,7 @@ fn new_run_suggests_resuming_cut_off_run() {
         .ralph(["run", "-p", "x", "--", "robot"])
         .run()
         .code(0)
-        .stderr_has(&format!("`ralph resume {id}` goes on with it"));
+        .stderr_has(&format!("Continue it with `ralph resume {}`.", &id[id.len() - 4..]));
     resume(&project, &[]).code(0).stdout_has(&id[id.len() - 4..]);
 }
 
@@ -473,7 +473,7 @@ fn resumed_work_is_judged_by_list_from_start() {
     for (reduced, finding) in [
         (task_list(&both, &["true"]), "\"verifyCommands\" was changed"),
         (task_list(&both, &[]), "\"verifyCommands\" was changed"),
-        (task_list(&one, &[check]), "The story b (Title of b) is gone"),
+        (task_list(&one, &[check]), "Story b (Title of b) was removed"),
     ] {
         let project = Project::new();
         project.write("ralph/prompt.md", "Work.");
@@ -482,7 +482,7 @@ fn resumed_work_is_judged_by_list_from_start() {
         script(&project, "robot", &vec![promise; 2]);
         project.ralph(["work", "--no-sandbox", "-n", "1", "--", "robot"]).run().code(1);
         project.write("ralph/tasks.json", &reduced);
-        resume(&project, &["-n", "2"]).code(1).stderr_has("has lost some of that");
+        resume(&project, &["-n", "2"]).code(1).stderr_has("has lost something that");
         assert!(prompts(&project)[1].contains(finding), "{reduced}: {}", prompts(&project)[1]);
         let honest = task_list(&both, &[check]);
         let mend = json!({"write": {"path": "ralph/tasks.json", "text": honest}});
@@ -542,7 +542,7 @@ fn only_one_of_concurrent_resumes_runs() {
     for output in all.into_iter().map(Running::wait) {
         let printed = format!("{}{}", output.stdout, output.stderr);
         let words =
-            ["Done after", "is done", "nothing to resume", "going on", "in use", "meanwhile"];
+            ["Done after", "is done", "nothing to resume", "still active", "in use", "meanwhile"];
         assert!(words.iter().any(|it| printed.contains(it)), "{printed}");
     }
     assert_eq!(project.agent_starts().len(), 2, "the one that was killed, and one");
@@ -571,7 +571,7 @@ fn moved_project_resumes_and_copy_has_no_runs() {
     std::fs::rename(project.path(), &moved).unwrap();
     std::fs::write(moved.join("PROMPT.md"), "of the moved").unwrap();
     let resumed = in_dir(&moved, &["resume"]);
-    resumed.code(1).stderr_has("was moved from").stderr_has("it goes on here");
+    resumed.code(1).stderr_has("was moved from").stderr_has("the project has moved");
     in_dir(&moved, &["resume", "-n", "2"]).code(0).stderr_lacks("was moved from");
     assert_eq!(prompts(&project), ["of the first", "of the moved", "of the moved"]);
     assert!(moved.join("where").exists());
@@ -624,7 +624,7 @@ fn run_of_version_0_1_resumes_by_its_start_record() {
     resume(&project, &[])
         .code(0)
         .stdout_has("Iteration 2/3")
-        .stderr_lacks("changed after this run had begun");
+        .stderr_lacks("changed after this run started");
     assert!(prompts(&project)[2].contains("me: say"), "{:?}", prompts(&project));
     assert_eq!(iterations(&project), [1, 2, 2, 3]);
     assert!(dir.join("spec.json").exists(), "from now on it is as any other");

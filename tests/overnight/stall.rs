@@ -23,7 +23,7 @@ fn iterations(project: &Project) -> Value {
 fn unchanged_repository_warns_then_stops_run() {
     let project = Project::git();
     let output = run(&project, 3, "true");
-    output.code(3).stderr_has("changed nothing in the repository; 3 in a row stop the run");
+    output.code(3).stderr_has("changed nothing in the repository; the run stops at 3 in a row");
     output.stdout_has("3 iterations in a row changed nothing").stdout_has("ralph resume");
     assert_eq!(iterations(&project), 3);
     let events = project.events();
@@ -41,7 +41,7 @@ fn resume_keeps_counting_unchanged_iterations() {
     let agent = project.fake_agent(&json!([{"print": "hm"}]));
     project.ralph(["run", "-n", "1", "-p", "x", "--"]).args(agent).run().code(1);
     project.ralph(["resume", "-n", "2"]).run().code(1);
-    project.ralph(["resume", "-n", "9"]).run().code(3).stderr_has("3 in a row stop the run");
+    project.ralph(["resume", "-n", "9"]).run().code(3).stderr_has("the run stops at 3 in a row");
     assert_eq!(project.events().last("run_ended")["iterations"], 3);
 }
 

@@ -84,7 +84,7 @@ fn killed_run_is_cleaned_up_by_next_run(facts: &Facts) {
     running.wait().killed_by(Signal::KILL);
     let next = project.fake_agent(&json!([{"print": DONE}]));
     let output = project.ralph(["run", "-p", PROMPT, "--"]).args(next).run();
-    output.code(0).stderr_has("was cut off in iteration 1");
+    output.code(0).stderr_has("was interrupted in iteration 1");
     assert_eq!(project.processes(), []);
 }
 

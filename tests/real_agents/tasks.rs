@@ -54,7 +54,7 @@ fn false_completion_claims_are_vetoed(facts: &Facts) {
     let findings = [
         "This is 1 of 6.",
         "1 of 2 stories does not pass yet: US-002",
-        "The story US-002 (Title of US-002) is gone",
+        "Story US-002 (Title of US-002) was removed",
         "is not valid JSON",
     ];
     for (prompt, findings) in prompts.iter().zip(findings) {
@@ -130,7 +130,7 @@ fn stories_marked_before_kill_are_checked_again(facts: &Facts) {
     work().run().code(0).stderr_has("asked to look again: US-001, US-002");
     let requests = real.first_requests();
     let prompt = requests.last().expect("a request")["body"].to_string();
-    assert!(prompt.contains("Find out whether they do pass"), "{prompt}");
+    assert!(prompt.contains("Before anything else, verify them"), "{prompt}");
     assert!(!project.has(".ralph-active"));
     assert_eq!(project.processes(), []);
 }

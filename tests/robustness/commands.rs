@@ -198,10 +198,13 @@ fn agents_lists_installed_and_tested_versions() {
     let path = |name: &str| project.sibling("bin").join(name).display().to_string();
 
     let output = project.ralph(["agents"]).run();
-    output.code(0).stderr_is("").stdout_has("not installed; to get it: npm install -g opencode-ai");
+    output
+        .code(0)
+        .stderr_is("")
+        .stdout_has("not installed; install it: npm install -g opencode-ai");
     let line = |agent: &str| output.stdout.lines().find(|line| line.starts_with(agent)).unwrap();
     assert!(line("claude").contains(" recorded ") && line("claude").ends_with(&path("claude")));
-    assert!(line("codex").contains("9.9") && line("codex").contains("recorded is "));
+    assert!(line("codex").contains("9.9") && line("codex").contains("recorded "));
 
     let rows = project.ralph(["agents", "--json"]).run().code(0).json_lines();
     let row = |agent: &str| rows.0.iter().find(|row| row["agent"] == agent).unwrap();

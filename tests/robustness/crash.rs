@@ -74,7 +74,7 @@ fn killed_at(project: &Project, agent: &[String], marker: &str) {
     }));
     project.settings(&json!({}));
     let output = project.ralph(["run", "-p", "x", "--"]).args(next).run();
-    output.code(0).stderr_has(&id).stderr_has("was cut off in iteration 1");
+    output.code(0).stderr_has(&id[id.len() - 4..]).stderr_has("was interrupted in iteration 1");
     assert_eq!(project.processes(), []);
 }
 
@@ -103,7 +103,7 @@ fn cut_off_run_survives_pruning() {
     let id = run_id(&project);
     let next = project.fake_agent(&json!([{"print": DONE}]));
     let output = project.ralph(["run", "-p", "x", "--"]).args(next.clone()).run();
-    output.code(0).stderr_has(&id).stderr_has("was cut off in iteration 1");
+    output.code(0).stderr_has(&id[id.len() - 4..]).stderr_has("was interrupted in iteration 1");
     project.ralph(["replay", &id]).run().code(0).stdout_has("half");
     // It stays the run to resume until there is a newer one.
     project.ralph(["run", "-p", "x", "--"]).args(next.clone()).run().code(0);

@@ -33,7 +33,7 @@ fn full_disk_at_start_is_error() {
         );
         let before = project.agent_starts().len();
         let Some(output) = project.run_with_mount(mount, &script) else { return };
-        output.stderr_has("No space left on device").stderr_has("make room");
+        output.stderr_has("No space left on device").stderr_has("free some space");
         output.stdout_is("code 2\ncode 0\n").stderr_lacks("cut off").stderr_lacks("panicked");
         assert_eq!(project.agent_starts().len() - before, 1, "no agent without a journal");
     }
@@ -215,7 +215,7 @@ fn worker_on_full_home_fails_and_can_be_resumed() {
         agent = agent.join(" "),
     );
     let Some(output) = with_small_home(&project, &script) else { return };
-    output.stdout_has("code 2\n").stdout_has("Status: failed (cannot write the worker's state in ");
+    output.stdout_has("code 2\n").stdout_has("Status: failed (cannot save the worker's state in ");
     output.stdout_has("No space left on device").stdout_has("\"status\": \"failed\"");
     output.stdout_has("resumed ralph loop for w\ncode 0\n");
     assert_eq!(project.agent_starts().len(), 2);

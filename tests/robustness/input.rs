@@ -68,12 +68,12 @@ fn invalid_prompts_are_refused_before_start() {
     let agent = project.fake_agent(&json!([project.record_step()]));
     let cases: [(&[&str], &str); 8] = [
         (&["-f", "missing.md"], "prompt file not found: missing.md"),
-        (&["-f", "."], "the prompt file is a directory: ."),
-        (&["-f", "blank.md"], "the prompt file is empty: blank.md"),
+        (&["-f", "."], "prompt file is a directory: ."),
+        (&["-f", "blank.md"], "prompt file is empty: blank.md"),
         (&["-p", " "], "the prompt is empty"),
         (&[], "exactly one of --prompt and --prompt-file"),
         (&["-p", "x", "-n", "0"], "must be a whole number from 1 to 4294967295"),
-        (&["-p", "x", "-C", "missing"], "cannot work in missing"),
+        (&["-p", "x", "-C", "missing"], "cannot use missing"),
         (&["-p", "x", "-C", "PROMPT.md"], "not a directory: PROMPT.md"),
     ];
     for (args, expected) in cases {
@@ -95,7 +95,7 @@ fn vanished_prompt_file_ends_run() {
     for (how, expected) in [
         ("rm PROMPT.md", "prompt file not found"),
         ("rm PROMPT.md; mkdir PROMPT.md", "cannot read prompt file"),
-        (": > PROMPT.md", "the prompt file is empty"),
+        (": > PROMPT.md", "prompt file is empty"),
     ] {
         let project = Project::new();
         project.write("PROMPT.md", "do it");
@@ -133,7 +133,7 @@ fn missing_agent_error_names_installed_agents() {
     let project = Project::new();
     project.install_agent("codex", &json!([]));
     assert_refused(&project.ralph(["run", "-p", "x"]).run())
-        .stderr_has("no agent is configured")
+        .stderr_has("no agent configured")
         .stderr_has("found on the PATH")
         .stderr_has("codex");
     // The `PATH` of the project must not provide the program.
@@ -141,7 +141,7 @@ fn missing_agent_error_names_installed_agents() {
     assert_refused(
         &project.ralph(["run", "-p", "x", "--", "claude"]).env("PATH", "/nowhere").run(),
     )
-    .stderr_has("the agent was not found: claude")
+    .stderr_has("agent not found: claude")
     .stderr_has("install it: npm install -g @anthropic-ai/claude-code");
 }
 
@@ -152,11 +152,11 @@ fn unusable_agent_programs_are_refused() {
     let mode = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(project.path().join("lost"), mode).unwrap();
     for (agent, expected) in [
-        ("./missing", "there is no file of that name"),
-        ("~/bin/agent", "write the whole path"),
+        ("./missing", "check the path"),
+        ("~/bin/agent", "use the absolute path"),
         ("./plain", "chmod +x ./plain"),
-        ("/", "the agent is a directory: /"),
-        ("no-such-agent", "no program of that name is on the PATH"),
+        ("/", "agent is a directory: /"),
+        ("no-such-agent", "it is not on the PATH"),
     ] {
         assert_refused(&project.ralph(["run", "-p", "x", "--", agent]).run()).stderr_has(expected);
     }
@@ -191,8 +191,7 @@ fn unusable_scm_is_refused_before_start() {
     project.settings(&json!({"scm": {"command": "git", "tasks": ["commit"]}}));
     let run = || project.ralph(["run", "-p", "x", "--"]).args(agent.clone());
     assert_refused(&run().run()).stderr_has("not a git repository").stderr_has("git init");
-    assert_refused(&run().env("PATH", "/nowhere").run())
-        .stderr_has("scm.command was not found: git");
+    assert_refused(&run().env("PATH", "/nowhere").run()).stderr_has("scm.command not found: git");
     assert!(project.agent_starts().is_empty());
 }
 
@@ -224,7 +223,7 @@ fn deleted_current_directory_is_error() {
         project.write("gone/x", "");
         let script = format!("cd gone; rm -r ../gone; {ralph} {command}");
         let output = project.program("sh", ["-c", &script]).run();
-        output.code(2).stderr_has("the current directory is gone").stderr_lacks("panicked");
+        output.code(2).stderr_has("cannot read the current directory").stderr_lacks("panicked");
     }
 }
 

@@ -251,7 +251,7 @@ fn completion_rule_matching_empty_output_is_refused() {
         run(&project, &["-p", "do it", flag, value], &json!([]))
             .run()
             .code(2)
-            .stderr_has(&format!("{flag} is satisfied by an agent that says nothing"));
+            .stderr_has(&format!("{flag} matches an empty answer"));
     }
 }
 

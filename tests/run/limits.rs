@@ -66,7 +66,7 @@ fn silent_model_is_reported_once_ended_and_retried() {
     let script =
         sessions([json!([{"hang": null}]), json!([{"claude": "init"}, {"hang": null}]), done]);
     let output = run(&project, &["-p", "do it"], &script).run();
-    output.code(0).stderr_has("none of its tools runs: its connection to the model may be dead");
+    output.code(0).stderr_has("no tool is running: it may have lost its connection");
     let events = project.events();
     assert_eq!(events.all("model_silent").len(), 1);
     assert_eq!(events.find("model_silent")["limit_ms"], 600);
@@ -266,12 +266,12 @@ fn unenforceable_budget_is_refused() {
     run_with("codex", &project, &["-p", "do it"], &agent)
         .run()
         .code(2)
-        .stderr_has("costUsd cannot be kept, because codex does not tell its costs")
+        .stderr_has("costUsd has no effect: codex does not report costs")
         .stderr_has("set tokens or duration instead");
     run_with("claude", &project, &["-p", "do it", "--no-stream-agent-output"], &agent)
         .run()
         .code(2)
-        .stderr_has("claude does not tell its costs in plain mode");
+        .stderr_has("claude does not report costs in plain mode");
     project.settings(&json!({"budget": {"perIteration": {"tokens": 5}}}));
     run(&project, &["-p", "do it"], &agent).run().code(2).stderr_has("set duration instead");
     assert!(!project.has(".ralph/runs"), "nothing was started");

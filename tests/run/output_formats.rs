@@ -239,7 +239,7 @@ fn dry_run_starts_and_writes_nothing() {
     output.stdout_has("Budget:     none\n");
     project.settings(&json!({"budget": {"perIteration": {"duration": "45m"}}}));
     let output = run(&project, &["-p", "x", "--dry-run", "--max-time", "90m"], &script).run();
-    output.code(0).stdout_has("Budget:     1h30m; 45m0s for each iteration\n");
+    output.code(0).stdout_has("Budget:     1h30m; 45m0s per iteration\n");
 }
 
 #[test]
@@ -274,7 +274,7 @@ fn cleanup_of_killed_run_is_announced_and_interruptible() {
     running.signal(rustix::process::Signal::KILL);
     drop(running);
     let running = run(&project, &["-p", "do it"], &json!([{"print": DONE}])).start();
-    let tells = || running.stderr().contains("ending what run ");
+    let tells = || running.stderr().contains("killing processes that run ");
     crate::support::wait_until(crate::support::LONG, tells);
     running.signal(rustix::process::Signal::INT);
     running.wait().code(130).stderr_has("nothing was started");
@@ -291,7 +291,10 @@ fn cut_off_run_is_reported_by_next_run() {
     running.signal(rustix::process::Signal::KILL);
     drop(running);
     let output = run(&project, &["-p", "do it"], &json!([{"print": DONE}])).run();
-    output.code(0).stderr_has(&format!("the last run, {id}, was cut off in iteration 1"));
+    output.code(0).stderr_has(&format!(
+        "the last run ({}) was interrupted in iteration 1",
+        &id[id.len() - 4..]
+    ));
     assert_eq!(project.processes(), [], "what it left running is gone");
     run(&project, &ASKED, &json!([{"print": DONE}])).run().code(0).stderr_is("");
 }

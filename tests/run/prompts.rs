@@ -37,7 +37,7 @@ fn exactly_one_prompt_is_required() {
         (&["-p", "x", "-f", "PROMPT.md"], "cannot be used with"),
         (&["-p", " "], "the prompt is empty"),
         (&["-f", "missing.md"], "prompt file not found: missing.md"),
-        (&["-f", "."], "the prompt file is a directory"),
+        (&["-f", "."], "prompt file is a directory"),
     ] {
         let output = run(&project, args, &script).run();
         output.code(2).stderr_has(says).stdout_is("");
@@ -64,7 +64,7 @@ fn empty_prompt_is_never_sent() {
     project.write("PROMPT.md", "do it");
     let script = json!([project.record_step(), {"write": {"path": "PROMPT.md", "text": " \n"}}]);
     let output = run(&project, &["-f", "PROMPT.md"], &script).run();
-    output.code(2).stdout_has("the prompt file is empty: ").stdout_has("PROMPT.md");
+    output.code(2).stdout_has("prompt file is empty: ").stdout_has("PROMPT.md");
     assert_eq!(prompts(&project), ["do it"]);
     run(&project, &["-f", "PROMPT.md"], &script).run().code(2).stderr_has("is empty");
     assert_eq!(prompts(&project), ["do it"]);

@@ -300,8 +300,7 @@ fn hanging_commit_hook_is_ended_by_timeout() {
         "commit_message": [{"print": "Add it"}],
     });
     let output = run(&project, &["-p", "do it"], &script).run();
-    let why =
-        "it was ended, because it took longer than scm.timeoutSeconds allows; it had said: linting";
+    let why = "stopped: it took longer than scm.timeoutSeconds allows; its output: linting";
     output.code(5).stdout_has("SCM task failed: commit").stdout_has(why);
     let prompt = project.agent_starts()[0]["prompt"].to_string();
     assert!(prompt.contains(why), "{prompt}");
@@ -570,7 +569,10 @@ fn commits_on_no_branch_are_reported() {
     let steps = json!([{"shell": rebase}, {"print": DONE}]);
     project.git_command(["reset", "--quiet", "--hard", "main"]);
     let output = run(&project, &["-p", "do it"], &agent_script(&steps, "Add it")).run();
-    output.code(0).stderr_has("a rebase of kept is under way, so").stderr_has("git rebase --abort");
+    output
+        .code(0)
+        .stderr_has("a rebase of kept is in progress, so")
+        .stderr_has("git rebase --abort");
 }
 
 #[test]

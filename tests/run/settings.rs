@@ -106,7 +106,7 @@ fn open_quote_in_flags_is_reported_once() {
     project.install_agent("robot", &json!([project.record_step()]));
     project.settings(&json!({"agent": {"command": "robot", "flags": ["--say don't"]}}));
     let output = project.ralph(["run", "-p", "do it"]).run();
-    output.code(2).stderr_has("agent.flags[0]: a quote is not closed");
+    output.code(2).stderr_has("agent.flags[0]: unclosed quote");
     assert_eq!(output.stderr.matches("agent.flags").count(), 1, "{}", output.stderr);
 }
 
@@ -200,7 +200,7 @@ fn missing_agent_error_names_agents_on_path() {
         .stderr_has("no agent");
     project.install_agent("codex", &Value::Null);
     let output = project.ralph(["run", "-p", "do it"]).run();
-    output.code(2).stderr_has("no agent is configured").stderr_has("codex").stderr_has("ralph run");
+    output.code(2).stderr_has("no agent configured").stderr_has("codex").stderr_has("ralph run");
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn subdirectory_of_project_is_refused() {
     let sub = project.path().join("src");
     let ralph = project.ralph(["run", "-p", "do it", "-n", "1", "--", "true"]);
     let output = ralph.current_dir(&sub).run();
-    output.code(2).stderr_has("src is a part of the project in").stderr_has("-C ");
+    output.code(2).stderr_has("src is inside the project").stderr_has("-C ");
     assert!(!project.has("src/.ralph"));
     project.write("src/.ralph/settings.json", "{}");
     let ralph = project.ralph(["run", "-p", "do it", "-n", "1", "--", "true"]);

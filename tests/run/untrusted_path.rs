@@ -83,7 +83,7 @@ fn planted_programs_are_never_run() {
         assert_eq!(project.planted_runs(), Vec::<String>::new(), "{name}");
         let agents = project.ralph(["agents"]).env("PATH", &path).run();
         agents.code(0);
-        agents.stdout_has("claude    not run: agents can write there");
+        agents.stdout_has("claude    not used: agents can change it");
         assert_eq!(project.planted_runs(), Vec::<String>::new(), "{name}");
     }
 }

@@ -8,7 +8,7 @@ use crate::git_links::{DONE, MESSAGE, Scene};
 const HOOK: &str =
     "printf '#!/bin/sh\\ntouch \"$HOME/hook-ran\"\\n' > scripts/hook; chmod +x scripts/hook\n";
 
-const NOT_RUN: &str = "not run: agents can write";
+const NOT_RUN: &str = "agents can change";
 
 fn scene(sandbox: &'static str, prepare: impl Fn(&Scene)) -> Option<Scene> {
     let scene = Scene::new(sandbox, 0)?;
@@ -32,7 +32,7 @@ fn hooks_in_work_tree_are_not_run_after_sandboxed_agent() {
     let Some(scene) = scene("--sandbox=bwrap", hooks_path) else { return };
     let hook = HOOK.replace("scripts/hook", "scripts/pre-commit");
     let output = scene.run(&format!("{MESSAGE}echo two > file\n{hook}{DONE}")).run();
-    output.code(0).stderr_has("the git hooks in scripts are not run");
+    output.code(0).stderr_has("git hooks in scripts are disabled");
     assert_eq!(output.stderr.matches(NOT_RUN).count(), 1, "said once: {}", output.stderr);
     assert!(!hook_ran(&scene), "by the commit of the run");
     let output = scene.ralph(&["archive", "--force"]).run();
@@ -73,7 +73,7 @@ fn git_config_in_work_tree_is_refused_after_sandboxed_agent() {
     let config =
         "printf '[commit]\\ngpgsign=true\\n[gpg]\\nprogram=scripts/hook\\n' > .gitconfig\n";
     let output = scene.run(&format!("{MESSAGE}echo two > file\n{HOOK}{config}{DONE}")).run();
-    output.stdout_has("/project/.gitconfig, which agents can write to");
+    output.stdout_has("/project/.gitconfig, which agents can change");
     let output = scene.ralph(&["archive", "--force"]).run();
     output.stderr_has(".gitconfig").stderr_has("move it out of the project");
     assert!(!hook_ran(&scene));

@@ -19,7 +19,7 @@ const ABSENT: [&str; 2] = ["index", "packed-refs"];
 const DIRECTORIES: [&str; 4] = ["worktrees", "objects/info", "refs/tags", "modules"];
 const VITAL: [&str; 2] = ["logs", "refs/heads"];
 
-const MOVED: &str = "were moved out of the git directory";
+const MOVED: &str = "in the git directory were moved away";
 
 /// A repository with a task list, and a home whose files must not change.
 pub(crate) struct Scene {
@@ -236,7 +236,7 @@ fn git_links_from_worktree_are_not_followed_in_main_tree() {
     scene.project.wait_for_file(tree.join("planted"));
     // While that run is active it could restore the links, so git must not write.
     let output = scene.ralph(&["archive", "--force"]).run();
-    output.stderr_has(MOVED).stderr_has("puts links into the git directory");
+    output.stderr_has(MOVED).stderr_has("creates links in the git directory");
     output.stderr_has("stop that run first").stdout_lacks("Committed as");
     scene.assert_untouched("archive");
     running.signal(Signal::KILL);
@@ -254,7 +254,7 @@ fn spawn_beside_agent_replanting_links_is_refused() {
     scene.project.wait_for_file("planted");
     let args = ["spawn", "--name", "b", "--worktree", "-n", "1", "-p", "x", "--", "true"];
     let output = scene.ralph(&args).run();
-    output.code(1).stderr_has("puts links into the git directory");
+    output.code(1).stderr_has("creates links in the git directory");
     assert_eq!(output.stderr.matches(MOVED).count(), 1, "said once: {}", output.stderr);
     scene.assert_untouched("spawn");
     running.signal(Signal::KILL);

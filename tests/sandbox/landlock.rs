@@ -131,5 +131,5 @@ fn git_files_are_restored_without_links_and_after_kill() {
     let planted = project.events().find("planted")["message"].clone();
     assert!(planted.as_str().unwrap().ends_with("settings.json.from-sandbox.1"), "{planted}");
     assert_eq!(project.processes(), []);
-    project.ralph(["sandbox", "ls"]).run().stdout_has("There are no sandboxes.");
+    project.ralph(["sandbox", "ls"]).run().stdout_has("No sandboxes.");
 }

@@ -199,7 +199,7 @@ fn project_directory_behind_agent_link_is_refused() {
     let run_id = run_id.file_name().into_string().unwrap();
     fs::rename(&app, project.path().join("packages/old")).unwrap();
     symlink(&secrets, &app).unwrap();
-    let refused = "is a link in";
+    let refused = "is a link to";
     let hint = format!("-C {}", secrets.display());
     run(&["-C", "packages/app"]).run().code(2).stderr_has(refused).stderr_has(&hint);
     run(&["-C", app.to_str().unwrap()]).run().code(2).stderr_has(refused);

@@ -327,7 +327,7 @@ fn agent_links_do_not_redirect_reads_or_writes() {
     );
     let args = ["run", "--sandbox", "-f", "PROMPT.md", "-n", "2", "--", "sh", "agent.sh"];
     let output = project.ralph(args).run();
-    output.code(2).stdout_has("outside of the project");
+    output.code(2).stdout_has("links out of the project");
     assert!(!project.has("seen-2"));
     assert_eq!(fs::read_to_string(&victim).unwrap(), "as it was");
     let by_file = project.settings(&json!({"agent": {"promptVia": "file"}}));

@@ -96,7 +96,7 @@ fn demo_does_not_run_planted_programs() {
     let project = Project::git();
     let path = plant_after_run(&project);
     let demo = project.ralph(["demo", "--fast"]).env("PATH", path).run();
-    demo.code(0).stdout_has("What it left in git");
+    demo.code(0).stdout_has("The commit it made");
     assert_eq!(project.planted_runs(), Vec::<String>::new());
 }
 

@@ -6,7 +6,7 @@ use super::support::Output;
 use super::work::*;
 use super::*;
 
-const DROPPED: &str = "b (Title of b) is gone, and no story replaces it";
+const DROPPED: &str = "b (Title of b) was removed, and no story replaces it";
 
 fn project_with_check() -> Project {
     let project = project_with(&[]);
@@ -153,7 +153,7 @@ fn damaged_clone(args: &[&str]) -> (Project, PathBuf) {
     (project, clone)
 }
 
-const NOT_KNOWN: &str = "whether ralph/tasks.json has lost stories or checks is not known";
+const NOT_KNOWN: &str = "cannot tell whether ralph/tasks.json has lost stories or checks";
 
 #[test]
 fn shallow_clone_is_refused_until_list_is_accepted() {
@@ -222,7 +222,7 @@ fn older_ledger_is_used_if_newest_is_unreadable() {
     }
     std::fs::write(memory(&project), "").expect("the newest ledger");
     let output = work(&project, &["-n", "1"], &[json!([print_step(PROMISE)])]).run();
-    output.code(1).stderr_has("cannot be read").stdout_has(DROPPED);
+    output.code(1).stderr_has("cannot read the history").stdout_has(DROPPED);
 }
 
 #[test]
@@ -245,7 +245,7 @@ fn work_is_refused_if_only_journal_knows_more_stories() {
     work(&project, &["-n", "1"], &sessions).run().code(1);
     std::fs::remove_file(memory(&project)).expect("the ledger");
     let output = work(&project, &["-n", "1"], &[json!([print_step(PROMISE)])]).run();
-    output.code(2).stderr_has(NOT_KNOWN).stderr_has("by the journal of run");
+    output.code(2).stderr_has(NOT_KNOWN).stderr_has("according to the journal of run");
 }
 
 #[test]

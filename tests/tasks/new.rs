@@ -84,7 +84,7 @@ fn new_accepts_any_name_and_makes_valid_branch() {
 fn new_overwrites_only_with_force() {
     let project = Project::new();
     project.write("ralph/prd.md", "mine");
-    project.ralph(["new"]).run().code(2).stderr_has("ralph/prd.md is there already");
+    project.ralph(["new"]).run().code(2).stderr_has("ralph/prd.md already exists");
     assert_eq!(project.read("ralph/prd.md"), "mine");
     for document in &DOCUMENTS[1..] {
         assert!(!project.has(document), "all or nothing: {document}");
@@ -108,7 +108,7 @@ fn new_uses_other_directory() {
     project.ralph(["new", "--ralph-dir", "loops/one", "One"]).run().success();
     assert!(project.read("loops/one/prompt.md").contains("`loops/one/progress.txt`"));
     project.ralph(["tasks", "--ralph-dir", "loops/one"]).run().success();
-    project.ralph(["tasks"]).run().code(2).stderr_has("there is no task list: ralph/tasks.json");
+    project.ralph(["tasks"]).run().code(2).stderr_has("task list not found: ralph/tasks.json");
 }
 
 #[test]
@@ -119,15 +119,15 @@ fn suggested_commands_quote_other_directory() {
         .ralph(["tasks", "--ralph-dir", "loops/b c"])
         .run()
         .code(2)
-        .stderr_has("`ralph new --ralph-dir 'loops/b c'` makes one");
+        .stderr_has("create one with `ralph new --ralph-dir 'loops/b c'`");
     let option = "--ralph-dir 'loops/b c'";
-    project.ralph(new).run().success().stdout_has(&format!("`ralph work {option}` works it off"));
+    project.ralph(new).run().success().stdout_has(&format!("ralph work {option}"));
     let prompt = project.read("loops/b c/prompt.md");
     for command in ["tasks next", "tasks set"] {
         assert!(prompt.contains(&format!("ralph {command} {option}")), "{prompt}");
     }
     let output = project.ralph(new).run();
-    output.code(2).stderr_has(&format!("`ralph archive {option}` sets finished work aside"));
+    output.code(2).stderr_has(&format!("start fresh: ralph archive {option}"));
     let project = Project::new();
     project.ralph(["new", "--ralph-dir", "."]).run().success().stdout_has("in prd.md.");
     assert!(project.read("prompt.md").contains("`./progress.txt`"));

@@ -67,7 +67,7 @@ fn finished_list_failing_verification_is_worked_on() {
     work(&project, &[], &sessions)
         .run()
         .success()
-        .stdout_has("Not done: every story of ralph/tasks.json passes, but a check failed");
+        .stdout_has("Not done: every story in ralph/tasks.json passes, but a check failed");
     let prompt = &prompts(&project)[0];
     assert!(prompt.contains("Guardrail \"test -e made\" failed with exit code 1."), "{prompt}");
     assert!(prompt.contains("is marked as passing, but a check fails"), "{prompt}");
@@ -83,10 +83,10 @@ fn story_dropped_in_last_run_is_still_missed() {
     let output = work(&project, &[], &sessions).run();
     output
         .success()
-        .stdout_has("b (Title of b) is gone, and no story replaces it")
-        .stderr_has("has lost some of that; `ralph work --accept-list` takes it as it is");
+        .stdout_has("b (Title of b) was removed, and no story replaces it")
+        .stderr_has("to accept it: ralph work --accept-list");
     let prompts = prompts(&project);
-    assert!(prompts[1].contains("The story b (Title of b) is gone"), "{prompts:?}");
+    assert!(prompts[1].contains("Story b (Title of b) was removed"), "{prompts:?}");
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn list_is_remembered_when_named_through_links() {
         work(&project, &args, &[json!([print_step(PROMISE)])])
             .run()
             .code(1)
-            .stdout_has("b (Title of b) is gone, and no story replaces it");
+            .stdout_has("b (Title of b) was removed, and no story replaces it");
     }
 }
 
@@ -143,8 +143,8 @@ fn removal_between_runs_is_reported_and_does_not_complete() {
     let done = list_with_checks(&check, &both);
     work(&project, &[], &[json!([write_list_step(&done), print_step(PROMISE)])]).run().success();
     for (reduced, finding) in [
-        (list_with_checks(&check, &both[..1]), "the story b (Title of b) is gone"),
-        (list_with_checks(&json!([]), &both), "verifyCommands has lost `true`"),
+        (list_with_checks(&check, &both[..1]), "story removed: b (Title of b)"),
+        (list_with_checks(&json!([]), &both), "verifyCommands: removed `true`"),
     ] {
         write_list(&project, &reduced);
         let output = work(&project, &[], &[json!([print_step("me?")])]).run();
@@ -169,8 +169,8 @@ fn removal_between_runs_with_open_work_is_accepted() {
     let output = work(&project, &[], &[json!([write_list_step(&done), print_step("done")])]).run();
     output
         .success()
-        .stderr_has("the story b (Title of b) is gone")
-        .stderr_has("verifyCommands has lost `false`; verifyCommands has gained `true`");
+        .stderr_has("story removed: b (Title of b)")
+        .stderr_has("verifyCommands: removed `false`; verifyCommands: added `true`");
     let prompt = &prompts(&project)[1];
     assert!(!prompt.contains("is gone"), "{prompt}");
 }
@@ -200,7 +200,7 @@ fn missing_list_at_start_names_where_stories_are_kept() {
     work(&project, &["-n", "1"], &sessions).run().code(1);
     let ledger = memory(&project);
     let output = work(&project, &[], &[json!([])]).run();
-    output.code(2).stderr_has("there is no task list").stderr_has(&ledger.to_string_lossy());
+    output.code(2).stderr_has("task list not found").stderr_has(&ledger.to_string_lossy());
 }
 
 #[test]
@@ -210,8 +210,8 @@ fn unreadable_ledger_is_reported_and_work_rechecked() {
     work(&project, &[], &done).run().success();
     std::fs::write(memory(&project), "{").expect("the memory");
     let output = work(&project, &[], &done).run();
-    output.success().stderr_has("ledgers of ralph/tasks.json cannot be read");
-    assert!(prompts(&project)[1].contains("Find out whether they do pass"));
+    output.success().stderr_has("cannot read the history of ralph/tasks.json");
+    assert!(prompts(&project)[1].contains("Before anything else, verify them"));
 }
 
 fn kill_during_session(project: &Project, steps: &[Value]) {
@@ -235,11 +235,11 @@ fn story_marked_by_killed_run_is_checked_again() {
         let output = work(&project, &[], &[json!([print_step("it does pass")])]).run();
         output
             .success()
-            .stderr_has("was cut off in iteration 1")
-            .stderr_has("asked to look again: a");
+            .stderr_has("was interrupted in iteration 1")
+            .stderr_has("marked as passing by an");
         let prompts = prompts(&project);
         assert_eq!(prompts.len(), 2);
-        assert!(prompts[1].contains("did not come to its end"), "{prompts:?}");
+        assert!(prompts[1].contains("that was interrupted"), "{prompts:?}");
         assert_eq!(project.processes(), []);
     }
 }
@@ -255,16 +255,14 @@ fn story_marked_by_failed_attempt_is_checked_again() {
     work(&project, &[], std::slice::from_ref(&dies))
         .run()
         .code(4)
-        .stderr_has("did not come to its end, so that the agent is asked to look again: a");
+        .stderr_has("marked as passing by an");
     let output = work(&project, &[], &[dies, json!([print_step("it does pass")])]).run();
-    output
-        .success()
-        .stderr_has("nothing stands behind, so that the agent is asked to look again: a");
+    output.success().stderr_has("so the agent must verify it: a");
     let prompts = prompts(&project);
     assert_eq!(prompts.len(), 6);
-    assert!(!prompts[0].contains("its end"), "{prompts:?}");
+    assert!(!prompts[0].contains("was interrupted"), "{prompts:?}");
     for prompt in &prompts[1..] {
-        assert!(prompt.contains("by an attempt that did not come to its end"), "{prompts:?}");
+        assert!(prompt.contains("by an iteration that was interrupted"), "{prompts:?}");
     }
     let project = project_with(&[]);
     write_list(&project, &list_with_checks(&commands, &[open("a", &json!({}))]));
@@ -286,7 +284,7 @@ fn story_dropped_by_killed_run_is_missed() {
     kill_during_session(&project, &[write_stories_step(&[passing("a")])]);
     let sessions = [json!([write_stories_step(&[passing("a"), passing("b")]), print_step("back")])];
     work(&project, &[], &sessions).run().success();
-    assert!(prompts(&project)[1].contains("The story b (Title of b) is gone"));
+    assert!(prompts(&project)[1].contains("Story b (Title of b) was removed"));
 }
 
 #[test]
@@ -303,7 +301,7 @@ fn failed_start_cleans_up_after_killed_run() {
         assert_ne!(project.processes(), [], "{case}");
         project.write(path, text);
         let output = work(&project, &["--accept-list"], &[json!([])]).run();
-        output.stderr_has("had left running: ");
+        output.stderr_has(" left behind (");
         assert!(!project.has(".ralph-active"), "{case}");
         assert_eq!(project.processes(), [], "{case}");
     }
@@ -319,7 +317,7 @@ fn tasks_and_archive_report_findings_of_last_run() {
     work(&project, &["-n", "1"], &[json!([write_list_step(&reduced), print_step(PROMISE)])])
         .run()
         .code(1);
-    let findings = ["b (Title of b) is gone", "no check has passed on a"];
+    let findings = ["b (Title of b) was removed", "no check has passed on a"];
     let next = project.ralph(["tasks", "next"]).run();
     let list = project.ralph(["tasks"]).run();
     let archive = project.ralph(["archive", "--force"]).run();
@@ -338,12 +336,12 @@ fn work_without_verify_commands_warns_once() {
     let done = [json!([write_stories_step(&[passing("a")]), print_step("ok")])];
     let output = work(&project, &[], &done).run();
     output.success();
-    assert_eq!(output.stderr.matches("no command verifies the work").count(), 1);
+    assert_eq!(output.stderr.matches("nothing verifies the work").count(), 1);
     project.ralph(["tasks", "next"]).run().success().stdout_has("every story passes");
     let project = project_with(&[]);
     write_list(&project, &list_with_checks(&json!(["true"]), &[open("a", &json!({}))]));
     let done = list_with_checks(&json!(["true"]), &[passing("a")]);
     let output = work(&project, &[], &[json!([write_list_step(&done), print_step("ok")])]).run();
     output.success();
-    assert!(!output.stderr.contains("no command verifies"), "{}", output.stderr);
+    assert!(!output.stderr.contains("nothing verifies"), "{}", output.stderr);
 }

@@ -29,7 +29,7 @@ fn task_list_shows_passing_next_and_waiting_stories() {
     assert_eq!(next.success().json_lines().0[0]["id"], "US-002");
     project.ralph(["tasks", "show", "US-003"]).run().success().stdout_has("depends on US-002");
     for near in ["US-03", "us-003"] {
-        project.ralph(["tasks", "show", near]).run().code(2).stderr_has("there is US-003");
+        project.ralph(["tasks", "show", near]).run().code(2).stderr_has("its stories: US-003");
     }
 }
 
@@ -86,25 +86,25 @@ fn task_edit_breaking_list_is_refused() {
     write_list(&project, &list(&[open("a", &json!({})), open("b", &json!({"dependsOn": ["a"]}))]));
     let before = project.read("ralph/tasks.json");
     let cases: [(&[&str], &str); 17] = [
-        (&["set", "a", "--passes"], "a: notes: is empty, though passes is true"),
-        (&["set", "a", "--depends-on", "b"], "a: dependsOn: goes in a circle: a -> b -> a"),
+        (&["set", "a", "--passes"], "a: notes: empty, but passes is true"),
+        (&["set", "a", "--depends-on", "b"], "a: dependency cycle: a -> b -> a"),
+        (&["set", "a", "--depends-on", "z"], "a: dependsOn: unknown story \"z\""),
+        (&["set", "a"], "nothing to change"),
+        (&["set", "z", "--passes"], "no story \"z\""),
         (
-            &["set", "a", "--depends-on", "z"],
-            "a: dependsOn: names \"z\", and there is no such story",
+            &["add", "t", "--criterion", "c", "--id", "a"],
+            "userStories[2]: id: \"a\" is already used",
         ),
-        (&["set", "a"], "there is nothing to change"),
-        (&["set", "z", "--passes"], "there is no story \"z\""),
-        (&["add", "t", "--criterion", "c", "--id", "a"], "userStories[2]: id: is \"a\""),
         (&["add", " ", "--criterion", "c"], "the title is empty"),
-        (&["add", "two\nlines", "--criterion", "c"], "the title has a line break"),
-        (&["add", "a\ttab", "--criterion", "c"], "the title has a line break, a tab"),
+        (&["add", "two\nlines", "--criterion", "c"], "the title contains a control character"),
+        (&["add", "a\ttab", "--criterion", "c"], "the title contains a control character"),
         (&["add", "t", "--criterion", "\r\n"], "a criterion is empty"),
-        (&["add", "t", "--criterion", "c", "--replaces", "z"], "there is no story \"z\""),
+        (&["add", "t", "--criterion", "c", "--replaces", "z"], "no story \"z\""),
         (&["add", "t", "--criterion", "c", "--id", ""], "the id is empty"),
         (&["add", "t", "--criterion", "c", "--priority", "inf"], "not a finite number"),
         (&["set", "a", "--title", ""], "the title is empty"),
-        (&["set", "a", "--passes", "--notes", " "], "a: notes: is empty"),
-        (&["set", "a", "--passes"], "hint: say what was done with the mark"),
+        (&["set", "a", "--passes", "--notes", " "], "a: notes: empty"),
+        (&["set", "a", "--passes"], "hint: describe what was done: --passes"),
         (&["set", "a", "--passes", "maybe"], "invalid value 'maybe'"),
     ];
     for (args, message) in cases {
@@ -161,7 +161,7 @@ fn invalid_list_error_names_problem() {
         (wrong_type.to_string(), "US-7: passes: must be true or false, not the string \"yes\""),
         (
             list(&[open("a", &json!({})), open("a", &json!({}))]).to_string(),
-            "userStories[1]: id: is \"a\", as that of userStories[0]",
+            "userStories[1]: id: \"a\" is already used by userStories[0]",
         ),
         (
             list(&[
@@ -169,11 +169,11 @@ fn invalid_list_error_names_problem() {
                 open("b", &json!({"dependsOn": ["a"]})),
             ])
             .to_string(),
-            "a: dependsOn: goes in a circle: a -> b -> a",
+            "a: dependency cycle: a -> b -> a",
         ),
         (
             list(&[open("a", &json!({"dependsOn": ["gone"]}))]).to_string(),
-            "a: dependsOn: names \"gone\", and there is no such story",
+            "a: dependsOn: unknown story \"gone\"",
         ),
         (
             list(&[open("a", &json!({"acceptanceCriteria": ["x", " "]}))]).to_string(),
@@ -199,9 +199,9 @@ fn invalid_list_error_names_problem() {
         project.ralph(["tasks"]).run().code(2).stderr_has(message);
     }
     std::fs::remove_file(project.path().join("ralph/tasks.json")).expect("the list");
-    project.ralph(["tasks"]).run().code(2).stderr_has("there is no task list: ralph/tasks.json");
+    project.ralph(["tasks"]).run().code(2).stderr_has("task list not found: ralph/tasks.json");
     project.command("mkfifo").arg("ralph/tasks.json").status().expect("mkfifo");
-    project.ralph(["tasks"]).run().code(2).stderr_has("it is not a regular file");
+    project.ralph(["tasks"]).run().code(2).stderr_has("not a regular file");
 }
 
 #[test]

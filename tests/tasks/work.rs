@@ -87,10 +87,7 @@ fn promise_with_open_story_is_vetoed() {
 #[test]
 fn list_without_stories_is_refused() {
     let project = project_with(&[]);
-    work(&project, &[], &[json!([print_step(PROMISE)])])
-        .run()
-        .code(2)
-        .stderr_has("there are no stories in");
+    work(&project, &[], &[json!([print_step(PROMISE)])]).run().code(2).stderr_has("no stories in");
     assert_eq!(prompts(&project), [""; 0]);
 }
 
@@ -106,11 +103,11 @@ fn removed_story_is_reported_and_restored() {
     work(&project, &["-n", "5"], &sessions)
         .run()
         .success()
-        .stderr_has("b (Title of b) is gone, and no story replaces it");
+        .stderr_has("b (Title of b) was removed, and no story replaces it");
     let prompts = prompts(&project);
     assert!(!prompts[0].contains("gone"), "{prompts:?}");
     for prompt in &prompts[1..] {
-        assert!(prompt.contains("The story b (Title of b) is gone"), "{prompts:?}");
+        assert!(prompt.contains("Story b (Title of b) was removed"), "{prompts:?}");
         assert!(prompt.contains("\"mine\": \"kept\""), "{prompts:?}");
     }
     assert_eq!(prompts.len(), 3);
@@ -161,7 +158,7 @@ fn split_story_may_be_replaced_by_parts() {
         .success()
         .stderr_has("ralph/tasks.json: a1 replaces a (Title of a), a2 replaces a (Title of a)");
     // The replacement passed at once, without having been open.
-    let feedback = "The story a1 took the place of a (Title of a) and was marked as passing";
+    let feedback = "Story a1 replaces a (Title of a) and was added as passing";
     assert!(prompts(&project)[1].contains(feedback), "{:?}", prompts(&project));
     project.ralph(["report"]).run().success().stdout_has("a1 replaces a (Title of a)");
     project.ralph(["archive", "--force"]).run().success();
@@ -178,8 +175,8 @@ fn story_passing_without_notes_does_not_count() {
     work(&project, &[], &sessions)
         .run()
         .success()
-        .stdout_has("Not done: ralph/tasks.json: a: notes: is empty, though passes is true");
-    assert!(prompts(&project)[1].contains("a: notes: is empty"), "{:?}", prompts(&project));
+        .stdout_has("Not done: ralph/tasks.json: a: notes: empty, but passes is true");
+    assert!(prompts(&project)[1].contains("a: notes: empty"), "{:?}", prompts(&project));
 }
 
 #[test]
@@ -207,8 +204,8 @@ fn broken_list_becomes_feedback() {
         ),
         ("another type", write_text_step("[]"), "must be an object, not an array"),
         ("wrong types", write_text_step(&wrong), "a: passes: must be true or false"),
-        ("one id twice", write_text_step(&twice), "userStories[1]: id: is \"a\""),
-        ("no objects", write_text_step(&list(&many).to_string()), "and 990 more of this kind"),
+        ("one id twice", write_text_step(&twice), "userStories[1]: id: \"a\" is already used"),
+        ("no objects", write_text_step(&list(&many).to_string()), "and 990 more problems"),
     ];
     for (case, break_it, feedback) in cases {
         let project = project_with(&[open("a", &json!({}))]);
@@ -220,7 +217,7 @@ fn broken_list_becomes_feedback() {
         let output = work(&project, &[], &sessions).run();
         output.success().stdout_has("Stories: unknown, the task list cannot be read");
         let prompts = prompts(&project);
-        assert!(prompts[1].contains("put ralph/tasks.json right"), "{case}: {prompts:?}");
+        assert!(prompts[1].contains("repair ralph/tasks.json"), "{case}: {prompts:?}");
         assert!(prompts[1].contains(feedback), "{case}: {prompts:?}");
         assert!(prompts[1].len() < 3_000, "{case}");
     }
@@ -260,7 +257,7 @@ fn verify_commands_from_start_must_pass() {
         prompt.contains("a was marked as passing in ralph/tasks.json while a check fails"),
         "{prompt}"
     );
-    assert!(prompt.contains("\"verifyCommands\" was changed, which has no effect"), "{prompt}");
+    assert!(prompt.contains("\"verifyCommands\" was changed. That has no effect"), "{prompt}");
     // The checks pass in the second iteration, but the list is still reduced.
     assert_eq!(project.events().all("iteration_started").len(), 3);
 }
@@ -278,7 +275,7 @@ fn empty_answer_is_retried_three_times() {
 #[test]
 fn invalid_list_at_start_is_error() {
     let cases = [
-        (list(&[open("a", &json!({"passes": true}))]), "a: notes: is empty, though passes is true"),
+        (list(&[open("a", &json!({"passes": true}))]), "a: notes: empty, but passes is true"),
         (list(&[open("a", &json!({"dependsOn": ["a"]}))]), "a: dependsOn: names the story itself"),
         (list(&[open("a", &json!({"acceptanceCriteria": []}))]), "must have at least one entry"),
     ];
@@ -288,9 +285,9 @@ fn invalid_list_at_start_is_error() {
         work(&project, &[], &[json!([])]).run().code(2).stderr_has(message);
     }
     std::fs::remove_dir_all(project.path().join("ralph")).expect("the documents");
-    work(&project, &[], &[json!([])]).run().code(2).stderr_has("there is no task list");
+    work(&project, &[], &[json!([])]).run().code(2).stderr_has("task list not found");
     project.ralph(["new"]).run().success();
-    work(&project, &[], &[json!([])]).run().code(2).stderr_has("there are no stories in");
+    work(&project, &[], &[json!([])]).run().code(2).stderr_has("no stories in");
     assert_eq!(prompts(&project), [""; 0], "nobody was asked anything");
 }
 
@@ -346,9 +343,9 @@ fn weakened_acceptance_criteria_are_fed_back() {
         json!([write_stories_step(&[eased]), print_step(PROMISE)]),
         json!([write_stories_step(&[honest]), print_step(PROMISE)]),
     ];
-    work(&project, &[], &sessions).run().success().stdout_has("gone is \"it is fast\"");
+    work(&project, &[], &sessions).run().success().stdout_has("removed \"it is fast\"");
     let prompt = &prompts(&project)[1];
-    assert!(prompt.contains("put back what is gone: \"it is fast\""), "{prompt}");
+    assert!(prompt.contains("Put back: \"it is fast\""), "{prompt}");
 }
 
 #[test]
@@ -361,7 +358,7 @@ fn passing_but_incomplete_list_explains_why() {
         &[json!([write_stories_step(&[passing("a")]), print_step("ok")])],
     )
     .run();
-    let finding = "ralph/tasks.json: a: acceptanceCriteria: was changed; gone is \"it is fast\"";
+    let finding = "ralph/tasks.json: a: acceptanceCriteria: removed \"it is fast\"";
     output.code(1).stdout_has(&format!("Stories: 1 of 1 pass; not done: {finding}"));
     let report = project.ralph(["report"]).run().stdout;
     assert!(report.contains(&format!("\n  Left to do\n    Not done: {finding}")), "{report}");
@@ -393,7 +390,7 @@ fn active_marker_exists_while_work_runs() {
         .ralph(["work", "--no-sandbox", "--", "robot"])
         .run()
         .code(2)
-        .stderr_has(&format!("process {}", running.pid()));
+        .stderr_has(&format!("pid {}", running.pid()));
     assert!(project.has(".ralph-active"));
     std::fs::write(project.sibling("go"), "").expect("the word");
     running.wait().code(1);
@@ -453,7 +450,7 @@ fn archive_during_run_is_refused() {
         &["work", "--no-sandbox", "--agent", "cat", "--accept-list"],
     ] {
         let output = from_elsewhere(words);
-        output.code(2).stderr_has("ralph/tasks.json is in use by `ralph work` (process ");
+        output.code(2).stderr_has("ralph/tasks.json is in use by `ralph work` (pid ");
     }
     assert!(!other.has(".ralph-active"));
     // A person may add a story meanwhile.
@@ -472,7 +469,7 @@ fn long_garbled_list_is_restored_through_file() {
     ];
     work(&project, &["-n", "3"], &sessions).run().code(1);
     let prompts = prompts(&project);
-    assert!(prompts[1].contains("they are in .ralph/tasks.before.json"), "{}", prompts[1]);
+    assert!(prompts[1].contains("They are in .ralph/tasks.before.json"), "{}", prompts[1]);
     assert!(!prompts[2].contains("tasks.before.json"), "{}", prompts[2]);
     let snapshot: Value = serde_json::from_str(&project.read("seen.json")).expect("JSON");
     assert_eq!(snapshot["userStories"], json!(stories));

@@ -75,10 +75,13 @@ fn paused_worker_finishes_iteration_and_resumes() {
     shop.ralph(["resume", "agent"])
         .run()
         .code(0)
-        .stderr_has("ralph: warning: worker 'agent' has ended: it has used up its iterations");
+        .stderr_has("ralph: warning: worker 'agent' has ended: no iterations left");
     shop.ralph(["pause", "agent"]).run().code(1).stderr_has("is not running (stopped)");
     // It may get more iterations and continue after a kill.
-    shop.ralph(["resume", "agent", "-n", "2"]).run().code(1).stderr_has("begun 3 iterations");
+    shop.ralph(["resume", "agent", "-n", "2"])
+        .run()
+        .code(1)
+        .stderr_has("already started 3 iterations");
     shop.ralph(["resume", "agent", "-n", "4"])
         .run()
         .code(0)
@@ -131,7 +134,7 @@ fn loop_with_removed_files_ends_and_keeps_its_name() {
     shop.wait_for_event("text");
     std::fs::remove_dir_all(shop.worker("agent")).unwrap();
     let second_spawn = shop.spawn(1, &[]).args(["true"]).run();
-    second_spawn.code(1).stderr_has("there is a window 'agent' in tmux already");
+    second_spawn.code(1).stderr_has("tmux window 'agent' already exists");
     shop.release();
     wait_until(LONG, || shop.windows().is_empty() && shop.processes().is_empty());
     assert_eq!(shop.agent_starts().len(), 1, "nothing new was begun");
@@ -204,7 +207,7 @@ fn kill_ends_loop_and_process_tree() {
         (&json!(0), &json!(1))
     );
     let log = shop.log();
-    assert!(log[1].starts_with("[CUT] iteration 1 was cut off after "), "{log:?}");
+    assert!(log[1].starts_with("[CUT] iteration 1 was interrupted after "), "{log:?}");
     assert_eq!(log.last().unwrap(), "[DONE] killed");
     wait_until(LONG, || shop.processes().is_empty());
     shop.ralph(["kill", "agent"]).run().code(0).stderr_has("is not running");
@@ -267,7 +270,10 @@ fn all_flag_applies_to_every_worker() {
     let all = "resumed ralph loop for a\nresumed ralph loop for b\nresumed ralph loop for c\n";
     request(&["resume", "--all"], all);
     request(&["resume", "--all"], "no worker is paused\n");
-    shop.ralph(["resume", "--all", "-n", "3"]).run().code(2).stderr_has("--all is about workers");
+    shop.ralph(["resume", "--all", "-n", "3"])
+        .run()
+        .code(2)
+        .stderr_has("--all cannot be combined with limits");
     shop.ralph(["resume", "--all", "a"]).run().code(2);
     let expected = shop.ralph(["kill", "a", "nobody", "c", "a"]).run();
     expected.code(1).stdout_is("killed a\nkilled c\n").stderr_has("worker 'nobody' not found");
@@ -290,7 +296,7 @@ fn unknown_worker_is_reported() {
         let output = shop.ralph([command, "nobody"]).run();
         output.code(1).stderr_has("ralph: error: worker 'nobody' not found");
     }
-    shop.ralph(["status", "../x"]).run().code(1).stderr_has("cannot be called");
+    shop.ralph(["status", "../x"]).run().code(1).stderr_has("invalid worker name");
 }
 
 #[test]
@@ -310,7 +316,7 @@ fn concurrent_requests_end_in_one_state() {
         for command in racing {
             let output = command.wait();
             assert!(output.stderr.is_empty() || output.stderr.starts_with("ralph: "), "{output:?}");
-            assert!(!output.stderr.contains("does not answer"), "{output:?}");
+            assert!(!output.stderr.contains("does not respond"), "{output:?}");
         }
         shop.ralph([last, "agent"]).run();
         let expected = match last {

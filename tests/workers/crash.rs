@@ -27,7 +27,7 @@ fn killed_loop_resumes_at_next_iteration() {
     shop.ralph(["status", "agent"])
         .run()
         .code(0)
-        .stdout_has("Status: running (its process is gone; `ralph resume agent` starts it again)");
+        .stdout_has("Status: interrupted (continue it with `ralph resume agent`)");
     shop.ralph(["ls"]).run().code(0).stdout_has("interrupted");
     shop.ralph(["wait", "agent"]).run().code(1).stderr_has("its process is gone");
     shop.ralph(["spawn", "--name", "agent", "-f", "PROMPT.md", "-n", "1", "--", "sh"])
@@ -44,12 +44,12 @@ fn killed_loop_resumes_at_next_iteration() {
     let expected: Vec<String> = (1..=4).map(|n| format!("[START] iteration {n}/4")).collect();
     assert_eq!(starts, expected.iter().collect::<Vec<_>>());
     assert_eq!(shop.events().all("run_started").len(), 2, "one journal for both");
-    assert!(log.contains(&"[CUT] iteration 2 was cut off with its loop".to_owned()), "{log:?}");
-    let end = "[DONE] loop complete after 4 iterations, 1 of them cut off";
+    assert!(log.contains(&"[CUT] iteration 2 was interrupted".to_owned()), "{log:?}");
+    let end = "[DONE] loop complete after 4 iterations, 1 interrupted";
     assert_eq!(log.last().unwrap(), end);
     let counts = ["finished_iterations", "cut_off_iterations", "total_failures"];
     assert_eq!(counts.map(|key| state[key].as_i64()), [Some(3), Some(1), Some(0)]);
-    shop.ralph(["status", "agent"]).run().stdout_has("Cut off iterations: 1\n");
+    shop.ralph(["status", "agent"]).run().stdout_has("Interrupted iterations: 1\n");
     wait_until(LONG, || shop.processes().is_empty());
 }
 
@@ -113,7 +113,7 @@ fn dead_loop_can_be_paused_and_killed_sparing_reused_pid() {
     assert!(state["ended"].is_string() && state["last_event"] == "killed");
     let log = shop.log();
     assert_eq!(log.last().unwrap(), "[DONE] killed");
-    assert!(log[log.len() - 2].ends_with("was cut off with its loop"), "{log:?}");
+    assert!(log[log.len() - 2].ends_with("was interrupted"), "{log:?}");
     shop.ralph(["wait", "agent"]).run().code(130);
     assert!(stranger.try_wait().unwrap().is_none(), "a stranger was killed");
     stranger.kill().unwrap();
@@ -157,7 +157,7 @@ fn damaged_state_of_dead_loop_is_rebuilt_from_journal() {
     shop.ralph(["resume", "agent"])
         .run()
         .code(0)
-        .stderr_has("cannot understand ")
+        .stderr_has("invalid ")
         .stderr_has("state.json.broken\n");
     shop.wait();
     let state = shop.state().unwrap();
@@ -179,7 +179,7 @@ fn damaged_state_of_running_loop_is_rewritten() {
     for spoilt in ["", "{\"worker_name\": \"ag", "[]"] {
         std::fs::write(shop.file("state.json"), spoilt).unwrap();
         shop.ralph(["ls"]).run().code(0).stdout_has("unknown").stdout_has("other  working");
-        shop.ralph(["pause", "agent"]).run().code(0).stderr_has("cannot understand ");
+        shop.ralph(["pause", "agent"]).run().code(0).stderr_has("invalid ");
         assert_eq!(shop.state().unwrap()["status"], "paused");
         std::fs::remove_file(shop.file("state.json")).unwrap();
         shop.ralph(["resume", "agent"]).run().code(0).stderr_is("");
@@ -256,12 +256,12 @@ fn unreadable_state_is_reported_and_does_not_block_spawn() {
     let agent = shop.fake_agent(&json!([{"print": "x"}]));
     for text in ["", "{\"worker_name\": \"ag", "[1]", "{\"status\": 7}"] {
         std::fs::write(directory.join("state.json"), text).unwrap();
-        shop.ralph(["status", "agent"]).run().code(1).stderr_has("cannot understand");
+        shop.ralph(["status", "agent"]).run().code(1).stderr_has("invalid");
         shop.ralph(["status"]).run().code(0).stdout_has("Status: unknown");
         shop.ralph(["ls", "--format", "json"]).run().code(0).stdout_has("\"unknown\"");
         shop.ralph(["ls"]).run().code(0).stdout_has("unknown");
     }
-    shop.spawn(1, &["--wait"]).args(&agent).run().code(0).stderr_has("cannot understand");
+    shop.spawn(1, &["--wait"]).args(&agent).run().code(0).stderr_has("invalid");
     assert_eq!(shop.state().unwrap()["status"], "stopped");
     let aside = std::fs::read_to_string(shop.file("state.json.broken")).unwrap();
     assert_eq!(aside, "{\"status\": 7}", "it is kept");

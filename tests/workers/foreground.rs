@@ -95,7 +95,7 @@ fn name_of_living_run_is_refused_and_free_after_its_end() {
         run(&shop, &["--name", name]).args(done).current_dir(&other).run()
     };
     second("mine").code(2).stderr_has("worker 'mine' already exists (running)");
-    second("../mine").code(2).stderr_has("cannot be called");
+    second("../mine").code(2).stderr_has("invalid worker name");
     shop.spawn_as("mine", 1, &[]).arg("true").run().code(1).stderr_has("already exists (running)");
     shop.release();
     first.wait().code(0);

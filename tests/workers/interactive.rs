@@ -81,10 +81,10 @@ fn dialog_waits_for_person_and_receives_no_prompt() {
     );
     let state = shop.wait_for_state(|state| state["waiting"] == true);
     assert_eq!(state["last_event"], "waiting for you: ralph attach agent");
-    shop.ralph(["ls"]).run().stdout_has("agent  waiting ");
+    shop.ralph(["ls"]).run().stdout_has("agent  asks ");
     shop.ralph(["status", "agent"])
         .run()
-        .stdout_has("Status: running (waiting for you: ralph attach agent)");
+        .stdout_has("Status: asks (waiting for you: ralph attach agent)");
     wait_until(LONG, || {
         std::fs::read_to_string(&notifications).is_ok_and(|it| it.contains("dialog_opened"))
     });
@@ -190,10 +190,8 @@ fn send_and_cost_budget_are_refused_for_wrong_mode() {
         .arg("claude")
         .run()
         .code(2)
-        .stderr_has(
-            "costUsd cannot be kept, because claude does not tell its costs on its own screen",
-        )
-        .stderr_has("hint: leave --interactive out, or set duration instead");
+        .stderr_has("costUsd has no effect: claude does not report costs on its own screen")
+        .stderr_has("hint: drop --interactive, or set duration instead");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::support::{LONG, Project, wait_until};
 #[test]
 fn workers_are_listed_as_table_json_and_names() {
     let shop = Workshop::new();
-    shop.ralph(["ls"]).run().code(0).stdout_is("no workers yet; ralph spawn starts one\n");
+    shop.ralph(["ls"]).run().code(0).stdout_is("no workers yet; start one with `ralph spawn`\n");
     shop.ralph(["ls", "--format", "json"]).run().code(0).stdout_is("[]\n");
     shop.ralph(["status"]).run().code(0).stdout_has("no workers are running");
     let agent = shop.waiting_agent();
@@ -23,10 +23,10 @@ fn workers_are_listed_as_table_json_and_names() {
     table.stdout_has("NAME").stdout_has("working").stdout_has("1/7");
     table.stdout_has("starting iteration 1/7").stdout_has(shop.path().to_str().unwrap());
     let output = shop.ralph(["status", "agent"]).run();
-    output.code(0).stdout_has("Ralph Loop: agent\nStatus: running\nIteration: 1/7\nStarted: 2");
+    output.code(0).stdout_has("Ralph Loop: agent\nStatus: working\nIteration: 1/7\nStarted: 2");
     shop.ralph(["kill", "agent"]).run().code(0);
     shop.ralph(["status"]).run().code(0).stdout_has("no workers are running");
-    shop.ralph(["status", "--all"]).run().code(0).stdout_has("Status: stopped");
+    shop.ralph(["status", "--all"]).run().code(0).stdout_has("Status: ended");
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn watched_status_is_redrawn_in_place() {
     shop.release();
     let screen = terminal.wait_for_text(LONG, "Iteration: 2/3");
     assert_eq!(screen.matches("Ralph Loop: agent").count(), 1, "{screen}");
-    assert!(screen.starts_with("Ralph Loop: agent\nStatus: running\n"), "{screen}");
+    assert!(screen.starts_with("Ralph Loop: agent\nStatus: working\n"), "{screen}");
     terminal.send_keys(["C-c"]);
     assert_eq!(terminal.wait_for_exit(LONG), 130);
     drop(terminal);

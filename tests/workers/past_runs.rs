@@ -82,7 +82,9 @@ fn background_run_of_moved_project_is_resumed_at_its_new_path() {
         let state = shop.state().unwrap();
         assert_eq!((&state["outcome"], &state["directory"]), (&json!("complete"), &json!(moved)));
         assert_eq!(state["run_id"], id.as_str(), "it is the same run");
-        there(&["logs", "agent"]).code(0).stderr_has(&format!("is not where run {id} began"));
+        there(&["logs", "agent"])
+            .code(0)
+            .stderr_has(&format!("the project has moved since run {id} started"));
     }
 }
 
@@ -161,11 +163,11 @@ fn living_loop_of_version_0_1_is_explained() {
     there(&["status", "agent"]).code(0).stdout_has("Iteration: 2/5");
     for args in [["pause", "agent"], ["resume", "agent"]] {
         let output = there(&args);
-        output.code(1).stderr_has("started by version 0.1").stderr_has("ralph kill agent");
+        output.code(1).stderr_has("started by ralph 0.1").stderr_has("ralph kill agent");
     }
     for args in [["logs", "agent"], ["report", "agent"]] {
         let output = there(&args);
-        output.code(1).stderr_has("started by version 0.1").stderr_has("ralph status agent");
+        output.code(1).stderr_has("started by ralph 0.1").stderr_has("ralph status agent");
         output.stderr_lacks("No such file");
     }
 }

@@ -39,7 +39,7 @@ fn worker_can_have_its_own_worktree_and_branch() {
         .args(&agent)
         .run()
         .code(0)
-        .stderr_has("the worktree begins with HEAD, and without what is not committed here: ")
+        .stderr_has("the worktree starts from HEAD, without your uncommitted changes: ")
         .stderr_lacks("PROMPT.md");
     let tree = worktree(&shop, "agent");
     assert_eq!(shop.agent_starts()[0]["cwd"], tree.to_str().unwrap());
@@ -53,14 +53,14 @@ fn worker_can_have_its_own_worktree_and_branch() {
     shop.ralph(["rm", "--worktree", "agent"])
         .run()
         .code(1)
-        .stderr_has("holds uncommitted work: seen")
+        .stderr_has("has uncommitted changes: seen")
         .stderr_has("--force");
     assert!(tree.join("seen").exists() && shop.state().is_some());
     std::fs::remove_file(tree.join("seen")).unwrap();
     shop.ralph(["rm", "--worktree", "agent"])
         .run()
         .code(0)
-        .stdout_is("the branch agent is kept\nremoved agent\n");
+        .stdout_is("kept branch agent\nremoved agent\n");
     assert!(!shop.sibling("project-worktrees").exists());
     assert_eq!(branches(&shop), ["agent", "main"]);
     // An existing branch is used only if it is named.
@@ -68,7 +68,7 @@ fn worker_can_have_its_own_worktree_and_branch() {
         .args(&agent)
         .run()
         .code(1)
-        .stderr_has("cannot make a worktree for 'agent': the branch 'agent' exists already");
+        .stderr_has("cannot create a worktree for 'agent': branch 'agent' already exists");
     let nothing = shop.fake_agent(&json!([{"print": "x"}]));
     shop.spawn(1, &["--worktree", "--branch", "agent", "--wait"]).args(&nothing).run().code(0);
     assert_eq!(std::fs::read_to_string(tree.join("code.txt")).unwrap(), "two\n");
@@ -83,13 +83,13 @@ fn branch_without_commits_is_removed_with_worktree() {
     assert!(!worktree(&shop, "agent").exists());
     assert_eq!(branches(&shop), ["main"]);
     shop.spawn(1, &["--worktree", "--wait"]).args(&agent).run().code(0);
-    shop.ralph(["rm", "agent"]).run().code(0).stderr_has("its worktree is kept: ");
+    shop.ralph(["rm", "agent"]).run().code(0).stderr_has("kept its worktree: ");
     assert!(worktree(&shop, "agent").exists());
     shop.spawn(1, &["--worktree"])
         .args(&agent)
         .run()
         .code(1)
-        .stderr_has("cannot make a worktree for 'agent': the worktree exists already: ");
+        .stderr_has("cannot create a worktree for 'agent': worktree already exists: ");
 }
 
 #[test]
@@ -138,13 +138,13 @@ fn failed_worktree_spawn_names_step_and_leaves_nothing() {
     };
     let elsewhere = Workshop::new();
     let output = elsewhere.spawn(1, &["-w"]).args(&agent).run();
-    output.code(2).stderr_has("cannot make a worktree for 'agent': not a git repository");
+    output.code(2).stderr_has("cannot create a worktree for 'agent': not a git repository");
     shop.settings(&json!({"worker": {"copy": ["../secret"]}}));
-    spawn(&["-w"]).run().code(2).stderr_has("worker.copy: \"../secret\" leaves the project");
+    spawn(&["-w"]).run().code(2).stderr_has("worker.copy: \"../secret\" is outside the project");
     nothing_is_left();
     shop.settings(&json!({}));
     std::fs::write(shop.sibling("project-worktrees"), "a file").unwrap();
-    spawn(&["-w"]).run().code(1).stderr_has("cannot make a worktree for 'agent': git worktree");
+    spawn(&["-w"]).run().code(1).stderr_has("cannot create a worktree for 'agent': git worktree");
     std::fs::remove_file(shop.sibling("project-worktrees")).unwrap();
     nothing_is_left();
     let git = std::env::split_paths(&std::env::var_os("PATH").unwrap())
@@ -207,7 +207,7 @@ fn ctrl_c_during_worktree_spawn_leaves_nothing() {
     assert_eq!(terminal.wait_for_exit(LONG), 130);
     let screen = terminal.scrollback();
     assert!(
-        screen.contains("cannot make a worktree for 'agent': git worktree: interrupted"),
+        screen.contains("cannot create a worktree for 'agent': git worktree: interrupted"),
         "{screen}"
     );
     assert!(!shop.sibling("project-worktrees").exists());
@@ -276,7 +276,7 @@ fn worktree_uses_settings_of_spawning_project() {
     std::fs::remove_file(tree.join("mine")).unwrap();
     // The state of the other repository is unknown unless git runs in it.
     let rm = || shop.ralph(["rm", "--worktree", "agent"]);
-    rm().run().code(1).stderr_has("holds a submodule, whose work is not looked at: lib");
+    rm().run().code(1).stderr_has("contains a submodule, which is not checked for changes: lib");
     rm().arg("--force").run().code(0);
     assert!(!canary.exists());
 }
@@ -350,7 +350,7 @@ fn worktree_spawn_deletes_nothing_through_planted_links() {
     let spawn = |name: &str, branch: &str| {
         shop.spawn_as(name, 1, &["--worktree", "--branch", branch, "--wait"]).args(&agent).run()
     };
-    spawn("one", "new").code(0).stderr_has("were moved out of the git directory");
+    spawn("one", "new").code(0).stderr_has("in the git directory were moved away");
     spawn("two", "no branch").code(1);
     std::fs::remove_dir_all(worktree(&shop, "one")).unwrap();
     shop.ralph(["rm", "--worktree", "one"]).run().code(0);
@@ -381,7 +381,7 @@ fn rm_worktree_refuses_link_in_its_place() {
     std::fs::rename(&there, &victim).unwrap();
     std::os::unix::fs::symlink(&victim, &there).unwrap();
     let output = shop.ralph(["rm", "--worktree", "--force", "agent"]).run();
-    output.code(1).stderr_has("it is not a directory");
+    output.code(1).stderr_has(": not a directory");
     assert!(victim.join("code.txt").exists());
 }
 

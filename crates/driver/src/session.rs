@@ -104,14 +104,12 @@ impl RunSession {
         let open = || {
             // Signal handlers come before anything that needs cleanup.
             let system = System::new()
-                .map_err(|err| Error::failed(format!("cannot watch over processes: {err}")))?;
+                .map_err(|err| Error::failed(format!("cannot watch processes: {err}")))?;
             let run = project.run_dir(&run_id);
             // From here on no other process can resume it.
             if options.known_journal_bytes.is_some_and(|known| known != run.journal_size()) {
-                return Err(Error::input(format!(
-                    "run {run_id} went on meanwhile, by another ralph that has ended since"
-                ))
-                .hint(format!("see what it came to: ralph report {run_id}")));
+                return Err(Error::input(format!("another ralph resumed run {run_id} meanwhile"))
+                    .hint(format!("see its result: ralph report {run_id}")));
             }
             let opened = open_files(&run, retention, resume.is_some(), options.spec)
                 .map_err(|err| home_not_writable_error(project, &err))
@@ -144,7 +142,7 @@ impl RunSession {
                 }
                 if let torn @ 1.. = files.truncated_bytes() {
                     let message = format!(
-                        "the last line of the journal was half written ({torn} bytes) and is gone"
+                        "the last line of the journal was incomplete and was removed ({torn} bytes)"
                     );
                     preface.push(Event::Warning { message: message.into() });
                 }
@@ -220,7 +218,7 @@ pub fn recover(
         return Ok(None);
     }
     let interrupts = Interrupts::install().ok();
-    tell(&format!("ending what run {run} left behind"));
+    tell(&format!("killing processes that run {run} left behind"));
     let mut asked = false;
     let ended = process::kill_by_env(RUN_ID, &run, LEFTOVER_GRACE_MS, || {
         asked |= interrupts.is_some_and(Interrupts::take_interrupt);
@@ -283,9 +281,9 @@ pub fn not_writable_error(path: &Path, err: &io::Error) -> Error {
         io::ErrorKind::IsADirectory
         | io::ErrorKind::NotADirectory
         | io::ErrorKind::AlreadyExists => {
-            "ralph needs that name for a file or directory of its own; move what is there away"
+            "ralph needs this path for its own files; move the existing file away"
         }
-        _ => "ralph keeps its logs there; make it writable",
+        _ => "ralph stores its logs there; make it writable",
     };
     Error::input(format!("cannot write {}: {err}", path.display())).hint(hint)
 }
@@ -301,19 +299,19 @@ pub fn home_not_writable_error(project: &Project, err: &io::Error) -> Error {
     Error::input(format!("cannot write {path}: {err}")).hint(hint)
 }
 
-const DISK_FULL_HINT: &str = "the disk is full: make room and run again; nothing was started";
+const DISK_FULL_HINT: &str = "the disk is full: free some space and run again; nothing was started";
 
 fn locked_error(what: &Path, holder: Option<Holder>) -> Error {
     let what = what.display();
     match holder {
-        Some(Holder { pid, run, command }) => Error::input(format!(
-            "{what} is in use by `ralph {command}` (process {pid}, run {run})"
-        ))
-        .hint(format!(
-            "wait for it to end, or stop it: kill {pid} (a second time ends its agent, too)"
-        )),
-        None => Error::input(format!("{what} is in use by another ralph"))
-            .hint("wait for it to end; `ralph ls` lists workers in the background"),
+        Some(Holder { pid, run, command }) => {
+            Error::input(format!("{what} is in use by `ralph {command}` (pid {pid}, run {run})"))
+                .hint(format!(
+                    "wait for it to end, or stop it: kill {pid} (twice to stop its agent, too)"
+                ))
+        }
+        None => Error::input(format!("{what} is in use by another ralph process"))
+            .hint("wait for it to end; `ralph ls` lists workers"),
     }
 }
 
@@ -338,21 +336,28 @@ fn unfinished_run_event(project: &Project, before: &Holder) -> Option<Event<'sta
     if state.end.is_some() {
         return None;
     }
-    let mut message = format!("the last run, {run}, was cut off");
+    let short = text::suffix(run, 4);
+    let mut message = format!("the last run ({short}) was interrupted");
     if state.totals.iteration > 0 {
-        message.push_str(&format!(" in iteration {}", state.totals.iteration));
+        let now_ms = jiff::Timestamp::now().as_millisecond();
+        let ago = format_age(now_ms.saturating_sub(state.clock.last_ms));
+        message.push_str(&format!(" in iteration {}, {ago}", state.totals.iteration));
     }
-    if let Some(cost) = state.cost().reported {
-        message.push_str(&format!(", having cost {}", text::format_dollars(cost)));
-    }
-    message.push_str(&format!(" (process {} is gone)", before.pid));
-    message.push_str("; what it did to the files is still there");
     if path.exists() {
-        message.push_str(&format!(
-            ", `ralph replay {run}` shows what it was doing, and `ralph resume {run}` goes on with it"
-        ));
+        message.push_str(&format!(". Continue it with `ralph resume {short}`."));
     }
     Some(Event::Warning { message: message.into() })
+}
+
+/// In words, such as `12 minutes ago`.
+fn format_age(ms: i64) -> String {
+    let (count, unit) = match ms / 60_000 {
+        ..1 => return "just now".to_owned(),
+        minutes @ ..120 => (minutes, "minute"),
+        minutes @ ..2_880 => (minutes / 60, "hour"),
+        minutes => (minutes / 1_440, "day"),
+    };
+    format!("{count} {unit}{} ago", if count == 1 { "" } else { "s" })
 }
 
 fn kill_leftovers(run: &str) -> Option<Event<'static>> {

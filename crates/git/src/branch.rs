@@ -24,26 +24,27 @@ impl DetachedReason {
     pub fn advice(&self) -> String {
         let (why, advice) = match self {
             DetachedReason::Detached => {
-                ("HEAD is detached".to_owned(), "`git switch -c NAME` there makes a branch of it")
+                ("HEAD is detached".to_owned(), "create one with `git switch -c NAME`")
             }
             DetachedReason::Rebase { branch, is_safe } => (
                 match branch {
-                    Some(branch) => format!("a rebase of {branch} is under way"),
-                    None => "a rebase is under way".to_owned(),
+                    Some(branch) => format!("a rebase of {branch} is in progress"),
+                    None => "a rebase is in progress".to_owned(),
                 },
                 if *is_safe {
-                    "`git rebase --continue` puts it on the branch, and `git rebase --abort` would drop it"
+                    "`git rebase --continue` puts them on the branch, `git rebase --abort` drops \
+                     them"
                 } else {
-                    "its todo list may execute commands, so do not continue it: `git branch NAME` keeps the commits, \
-                     then `git rebase --abort` ends it"
+                    "keep them with `git branch NAME`, then run `git rebase --abort`. Do not \
+                     continue the rebase: its todo list may run commands"
                 },
             ),
             DetachedReason::Bisection => (
-                "a bisection is under way".to_owned(),
-                "`git switch -c NAME` there makes a branch of it, and `git bisect reset` would drop it",
+                "a bisect is in progress".to_owned(),
+                "create one with `git switch -c NAME`; `git bisect reset` drops them",
             ),
         };
-        format!("{why}, so what ralph commits is on no branch: {advice}")
+        format!("{why}, so ralph's commits are on no branch: {advice}")
     }
 }
 
@@ -117,7 +118,7 @@ mod tests {
         let branch = Some("a/b".to_owned());
         assert_eq!(rebase, Some(DetachedReason::Rebase { branch, is_safe: false }), "no todo list");
         let advice = rebase.map(|rebase| rebase.advice()).unwrap();
-        assert!(advice.starts_with("a rebase of a/b is under way, so"), "{advice}");
+        assert!(advice.starts_with("a rebase of a/b is in progress, so"), "{advice}");
         write("rebase-merge/head-name", "detached HEAD\n");
         write("rebase-merge/git-rebase-todo", "pick 1234 one\n");
         let rebase = Some(DetachedReason::Rebase { branch: None, is_safe: true });

@@ -58,7 +58,7 @@ pub fn commit_paths(
     // An empty commit would look into every nested repository.
     let changed = git_args(&["status", "--porcelain", "--ignore-submodules=dirty"], &paths);
     if run_git(&changed, directory)?.is_empty() {
-        return Err(Error::failed("git commit: nothing has changed since the last commit"));
+        return Err(Error::failed("git commit: no changes since the last commit"));
     }
     let commit = git_args(&["commit", "--quiet", "-m", message], &paths);
     if let Err(err) = run_git_slow(&commit, directory) {

@@ -75,10 +75,10 @@ impl ConfigRepository {
                 let resolved = writable.resolve(&file, |path| std::fs::read_link(path).ok());
                 let file = resolved.map_or(file, |resolved| resolved.target);
                 return Err(Error::failed(format!(
-                    "git's configuration includes {}, which agents can write to",
+                    "git's configuration includes {}, which agents can change",
                     file.display()
                 ))
-                .hint("move it out of the project; check it before you call git yourself"));
+                .hint("move it out of the project, and check it before you run git yourself"));
             }
         }
         let path = entries.iter().rfind(|entry| entry.key == "core.hookspath");
@@ -89,8 +89,11 @@ impl ConfigRepository {
         let Some(untrusted) = untrusted else { return Ok(ConfigRestriction::default()) };
         let shown = untrusted.strip_prefix(&self.top).unwrap_or(&untrusted).display();
         let warning = match is_trusted {
-            true => format!("git hooks are not run: agents can write to what {shown} leads to"),
-            false => format!("the git hooks in {shown} are not run: agents can write there"),
+            true => format!(
+                "git hooks are disabled: {shown} points to a file that agents can \
+                             change"
+            ),
+            false => format!("git hooks in {shown} are disabled: agents can change them"),
         };
         let settings = vec!["core.hooksPath=/dev/null".into()];
         Ok(ConfigRestriction { settings, warning: Some(warning) })
@@ -197,7 +200,7 @@ mod tests {
             assert_eq!(restriction.settings.is_empty(), restriction.warning.is_none());
             restriction.warning
         };
-        let expected = "the git hooks in .husky are not run: agents can write there";
+        let expected = "git hooks in .husky are disabled: agents can change them";
         assert_eq!(warning(".husky").as_deref(), Some(expected));
         assert_eq!(warning(".git/hooks"), None, "protected by the sandbox");
         assert_eq!(warning("~/hooks"), None);

@@ -29,7 +29,8 @@ pub fn refuse_other_repository(
         if expected.map(|path| canonical_path(&path)).as_ref() != Some(&named) {
             let (value, directory) = (Path::new(&value).display(), directory.display());
             return Err(Error::input(format!(
-                "{name}={value} is not the repository of {directory}: commits would go elsewhere"
+                "{name}={value} is not the repository of {directory}: commits would go to the \
+                 wrong place"
             ))
             .hint(format!("unset {name}")));
         }

@@ -100,9 +100,9 @@ fn run_git_once(
     } else {
         Err(failed(&match String::from_utf8_lossy(&output.stderr).trim() {
             "" if words.iter().any(|word| *word == "commit") => {
-                format!("{}, without a word: a hook of the repository has refused it", output.exit)
+                format!("{} without output, probably from a git hook", output.exit)
             }
-            "" => format!("{}, without a word", output.exit),
+            "" => format!("{} without output", output.exit),
             stderr => stderr.to_owned(),
         }))
     }

@@ -190,7 +190,7 @@ impl HeadLog {
         let new = head_commit(&self.root).filter(|new| self.head.as_ref() != Some(new));
         let commit = new.zip(self.head.clone()).map(|(id, since)| Commit {
             id,
-            subject: "all up to this one: git's own log of it was emptied".to_owned(),
+            subject: "all commits up to this one (the reflog was emptied)".to_owned(),
             replaces: None,
             since: Some(since),
         });

@@ -73,8 +73,8 @@ impl LinkGuard {
         });
         if let Err(err) = &recorded {
             warnings.push(format!(
-                "cannot record the state of the git directories: {err}; if ralph is killed, links that the agent \
-                 puts there are not noticed"
+                "cannot record the state of the git directory: {err}. If ralph is killed, links \
+                 that the agent creates there stay unnoticed"
             ));
         }
         let record = record.filter(|_| recorded.is_ok());
@@ -134,8 +134,8 @@ pub(super) fn check_before_git(
     refuse_other_agent(&known)?;
     match moved.iter().find(|(_, times)| **times > 1) {
         Some((path, _)) => Err(io::Error::other(LinkError {
-            message: format!("{} was moved aside and came back", display_path(path)),
-            hint: "find the process that makes it, and end it".to_owned(),
+            message: format!("{} came back after ralph moved it away", display_path(path)),
+            hint: "find the process that creates it, and kill it".to_owned(),
         })),
         None => Ok(()),
     }
@@ -150,12 +150,12 @@ pub(super) fn check_after_write(directory: &Path, git_dir: Option<&Path>) {
         Ok((_, moved)) if moved.is_empty() => {}
         Ok((_, moved)) => {
             record_quarantined(&moved);
-            let message = "links appeared in the git directory while git was writing to it; check the files that they \
-                           lead to";
+            let message = "links appeared in the git directory while git was writing; check the \
+                           files they point to";
             queue_warnings(vec![message.to_owned()]);
         }
         Err(err) => {
-            queue_warnings(vec![format!("the git directories could not be checked: {err}")]);
+            queue_warnings(vec![format!("cannot check the git directory: {err}")]);
         }
     }
 }
@@ -202,7 +202,7 @@ fn quarantine_new_links(
             let was = known.iter().find_map(|known| known.git.links.get(&path));
             let to = quarantine_link(repositories, &path, was).map_err(|err| {
                 let why = dir_handle::describe(err);
-                io::Error::other(format!("cannot move {} aside: {why}", describe(&path, &target)))
+                io::Error::other(format!("cannot move {} away: {why}", describe(&path, &target)))
             })?;
             moved.push(QuarantinedLink { path, target, to });
         }

@@ -139,7 +139,7 @@ mod tests {
             "it is a link"
         );
         if !process::can_see_all_users(&path) {
-            return assert_eq!(lock_status(&path, &project), LockStatus::InUse, "nobody can tell");
+            return assert_eq!(lock_status(&path, &project), LockStatus::InUse, "unknown");
         }
         // git processes of other tests may not reveal where they work.
         let settled = || {

@@ -111,7 +111,7 @@ pub fn require_repository(directory: &Path) -> Result<(), Error> {
             return Err(Error::input(format!(
                 "git cannot use the repository of {shown}: {message}"
             ))
-            .hint("look at .git, and at GIT_DIR if it is set"));
+            .hint("check .git, and GIT_DIR if it is set"));
         }
         Ok(_) => return Err(bare_repository_error(directory)),
         Err(_) => {}
@@ -121,10 +121,10 @@ pub fn require_repository(directory: &Path) -> Result<(), Error> {
 
 fn bare_repository_error(directory: &Path) -> Error {
     Error::input(format!(
-        "{} is in a git repository, but has no files to work on (it is bare, or inside of .git)",
+        "no work tree in {}: it is a bare repository, or inside .git",
         directory.display()
     ))
-    .hint("work in a clone of it")
+    .hint("clone it and work in the clone")
 }
 
 const NO_REPOSITORY: &str = "not a git repository";

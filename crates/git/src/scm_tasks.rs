@@ -37,20 +37,19 @@ impl ScmSpec {
         match found {
             Ok(()) => {}
             Err(Some(err)) if err.untrusted.is_some() => {
-                let hint = "or give its whole path as scm.command";
+                let hint = "or set scm.command to its absolute path";
                 return Err(err.error("").hint(hint));
             }
             Err(_) => {
-                return Err(Error::input(format!("scm.command was not found: {}", self.program))
-                    .hint("install it, or take `scm` out of the settings"));
+                return Err(Error::input(format!("scm.command not found: {}", self.program))
+                    .hint("install it, or remove `scm` from the settings"));
             }
         }
         if !self.is_git() {
             return Ok(());
         }
         let add_hints = |error: Error| {
-            add_init_hint(error, "`scm` is configured, and its tasks need one")
-                .hint("or take `scm` out of the settings")
+            add_init_hint(error, "SCM tasks need one").hint("or remove `scm` from the settings")
         };
         require_repository(directory).map_err(add_hints)
     }
@@ -194,14 +193,12 @@ impl ScmProcess {
 
     pub fn failure_message(&self, exit: Option<Exit>) -> String {
         match (self.ended, self.output_tail(), exit) {
-            (Some(why), output, _) if output.is_empty() => format!("it was ended, because {why}"),
+            (Some(why), output, _) if output.is_empty() => format!("stopped: {why}"),
             (Some(why), output, _) => {
-                format!("it was ended, because {why}; it had said: {output}")
+                format!("stopped: {why}; its output: {output}")
             }
-            (None, output, Some(exit)) if output.is_empty() => format!("{exit}, without a word"),
-            (None, output, None) if output.is_empty() => {
-                "it could not be run to its end".to_owned()
-            }
+            (None, output, Some(exit)) if output.is_empty() => format!("{exit} without output"),
+            (None, output, None) if output.is_empty() => "it could not be run".to_owned(),
             (None, output, _) => output,
         }
     }
@@ -300,11 +297,11 @@ mod tests {
         let (killed, failed) = (Some(Exit::Signal(15)), Some(Exit::Code(1)));
         let up = Some("the time is up");
         for (ended, output, exit, expected) in [
-            (up, "\n", killed, "it was ended, because the time is up"),
-            (up, "hm", killed, "it was ended, because the time is up; it had said: hm"),
+            (up, "\n", killed, "stopped: the time is up"),
+            (up, "hm", killed, "stopped: the time is up; its output: hm"),
             (None, "no\n", failed, "no"),
-            (None, "", failed, "exit code 1, without a word"),
-            (None, "", None, "it could not be run to its end"),
+            (None, "", failed, "exit code 1 without output"),
+            (None, "", None, "it could not be run"),
         ] {
             assert_eq!(run(ended, output).failure_message(exit), expected);
         }

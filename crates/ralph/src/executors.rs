@@ -21,7 +21,7 @@ use tmux::TmuxExecutor;
 /// How far a start got.
 #[derive(Debug)]
 pub enum Start {
-    /// The run goes on without this process.
+    /// The run continues without this process.
     Begun(Box<WorkerState>),
     /// The run has ended, or there was nothing to run.
     Ended(u8),

@@ -43,14 +43,14 @@ const LINUX_ONLY: [Evidence; PLATFORMS.len()] = [Tested, TypeChecked, Missing, M
 
 pub const GUARANTEES: &[Guarantee] = &[
     Guarantee { text: "runs loops, guardrails and SCM tasks; resumes them", evidence: PORTABLE },
-    Guarantee { text: "ends every process that an agent started", evidence: PORTABLE },
+    Guarantee { text: "kills every process that an agent started", evidence: PORTABLE },
     Guarantee { text: "kills the agent at once if ralph is killed", evidence: LINUX_ONLY },
-    Guarantee { text: "finds what a run left behind after `kill -9`", evidence: PORTABLE },
+    Guarantee { text: "finds orphaned processes after `kill -9`", evidence: PORTABLE },
     Guarantee { text: "removes git locks that a killed git left behind", evidence: LINUX_ONLY },
     Guarantee { text: "waits for processes and files without polling", evidence: PORTABLE },
     Guarantee { text: "sandbox with a list of allowed hosts", evidence: PORTABLE },
-    Guarantee { text: "sandbox that needs no other program", evidence: PORTABLE },
-    Guarantee { text: "filter of system calls in the sandbox", evidence: LINUX_ONLY },
+    Guarantee { text: "sandbox without other programs", evidence: PORTABLE },
+    Guarantee { text: "system call filter in the sandbox", evidence: LINUX_ONLY },
     Guarantee { text: "background loops in tmux", evidence: PORTABLE },
     Guarantee { text: "hooks and blocklist for Claude Code", evidence: PORTABLE },
 ];
@@ -77,7 +77,7 @@ impl fmt::Display for Evidence {
         f.pad(match self {
             Tested => "tested",
             TypeChecked => "type-checked only",
-            Missing => "not there",
+            Missing => "not supported",
         })
     }
 }

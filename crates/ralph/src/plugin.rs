@@ -53,8 +53,8 @@ pub fn export(directory: &Path, force: bool) -> Result<(), Error> {
     let existing: Vec<&Path> = files.iter().map(|file| &*file.path).filter(exists).collect();
     if !force && !existing.is_empty() {
         let names: Vec<String> = existing.iter().map(|path| path.display().to_string()).collect();
-        return Err(Error::input(format!("already there: {}", text::first_few(&names, 1)))
-            .hint("--force overwrites the plugin's own files, and no others"));
+        return Err(Error::input(format!("already exists: {}", text::first_few(&names, 1)))
+            .hint("use --force to overwrite the plugin's own files"));
     }
     save_all(&files).map_err(|(path, err)| write_error(&path, &err))?;
     for (file, PendingSave { path, .. }) in FILES.iter().zip(&files) {

@@ -30,7 +30,7 @@ pub(super) fn open_project(args: &ProjectArgs) -> Result<Project, Error> {
         (Some(path), Err(_)) => path.clone(),
         (None, Ok(current)) => current,
         (None, Err(err)) => {
-            let message = format!("the current directory is gone or cannot be read: {err}");
+            let message = format!("cannot read the current directory: {err}");
             return Err(Error::input(message));
         }
     };
@@ -38,7 +38,7 @@ pub(super) fn open_project(args: &ProjectArgs) -> Result<Project, Error> {
     let path = args.project_dir.as_ref().unwrap_or(&path);
     let root = path
         .canonicalize()
-        .map_err(|err| Error::input(format!("cannot work in {}: {err}", path.display())))?;
+        .map_err(|err| Error::input(format!("cannot use {}: {err}", path.display())))?;
     if root.is_dir() {
         declare_project(&root)
     } else {
@@ -58,14 +58,12 @@ fn current_dir() -> std::io::Result<PathBuf> {
 /// Refuses a path through a link in an agent-writable directory: an agent may have planted it to
 /// get write access to its target.
 pub(super) fn refuse_link_out(path: &Path) -> Result<(), Error> {
-    let Some(EscapingLink { link, dir, target }) = trust::find_escaping_link(path) else {
+    let Some(EscapingLink { link, target, .. }) = trust::find_escaping_link(path) else {
         return Ok(());
     };
-    let (link, dir, target) = (link.display(), dir.display(), target.display());
-    Err(Error::input(format!(
-        "{link} is a link in {dir}, which agents can write to; it leads to {target}"
-    ))
-    .hint(format!("if you mean that directory: -C {target}")))
+    let (link, target) = (link.display(), target.display());
+    Err(Error::input(format!("{link} is a link to {target}, and agents can change it"))
+        .hint(format!("if you mean that directory, use -C {target}")))
 }
 
 /// `root` must be free of links. Declares it untrusted outside the sandbox.
@@ -94,10 +92,9 @@ pub(super) fn report_change(project: &Project, change: Option<ProjectChange>) {
         ProjectChange::Moved { from } => {
             format!("this project was moved from {}; its runs moved with it", from.display())
         }
-        ProjectChange::CopyOf(original) => format!(
-            "this project is a copy of {}; it starts a list of runs of its own",
-            original.display()
-        ),
+        ProjectChange::CopyOf(original) => {
+            format!("this project is a copy of {}; it starts with no runs", original.display())
+        }
         ProjectChange::Migrated { runs: count } => {
             let what = if count == 1 { "run".to_owned() } else { format!("{count} runs") };
             let (root, runs) = (project.root().display(), runs.display());
@@ -144,7 +141,7 @@ pub(super) fn record_project(project: &Project, writable: &[PathBuf]) -> Option<
     });
     let why = updated.err()?;
     Some(format!(
-        "cannot record where the agent can write, so that other projects are not protected: {why}"
+        "cannot record where the agent can write, so other projects are not protected: {why}"
     ))
 }
 
@@ -192,8 +189,7 @@ fn check_ralph_dir(project: &Project) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::input(format!("not a directory: {}", ralph_dir.display())).hint(
-        "ralph keeps its settings, journal and logs in a directory of that name; move what is \
-         there away, or rename it",
+        "ralph needs a directory of that name for its own files; move the existing file away",
     ))
 }
 
@@ -247,9 +243,9 @@ fn check_not_subdirectory(project: &Project) -> Result<(), Error> {
         let kind = ProjectKind::of(above);
         if kind > own_kind && (kind == ProjectKind::Configured || in_repository) {
             let (root, above) = (root.display(), above.display());
-            return Err(Error::input(format!("{root} is a part of the project in {above}"))
+            return Err(Error::input(format!("{root} is inside the project {above}"))
                 .hint(format!("run ralph there, or with -C {above}"))
-                .hint("for a project of its own in this directory: ralph init"));
+                .hint("or make this directory its own project: ralph init"));
         }
         if above.join(".git").exists() {
             break;

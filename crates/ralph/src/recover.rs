@@ -36,8 +36,8 @@ impl Recovery {
         match self.collect_cleanup(project) {
             None => Ok(()),
             Some(stuck) => Err(Error::input(stuck).hint(
-                "once it is right, ralph goes on; `ralph sandbox rm NAME` forgets the sandbox that \
-                 left it (`ralph sandbox ls`)",
+                "fix it and run ralph again, or discard the sandbox that left it: `ralph sandbox \
+                 ls`, `ralph sandbox rm NAME`",
             )),
         }
     }
@@ -139,7 +139,7 @@ pub(super) fn restore_modes() {
     }
     let Ok(base) = scratch::sandboxes() else { return };
     for trace in scratch::restore_modes(&base) {
-        super::cli::warn(&format!("left by a run that was cut off: {trace}"));
+        super::cli::warn(&format!("left by an interrupted run: {trace}"));
     }
 }
 
@@ -147,5 +147,5 @@ pub(super) fn warn_restored(restored: &[PathBuf]) {
     let [first, rest @ ..] = restored else { return };
     let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
     let first = first.display();
-    super::cli::warn(&format!("permissions were changed and have been restored: {first}{more}"));
+    super::cli::warn(&format!("restored changed permissions: {first}{more}"));
 }

@@ -38,7 +38,7 @@ impl ListHistory<'_> {
         let list = tasks::read_valid(self.documents)?;
         let LastLedger { last, unreadable } = self.ledger_paths().load_last();
         let (name, why) = (self.documents.display_path(TASKS), unreadable.join("; "));
-        let lost = (!why.is_empty()).then(|| format!("ledgers of {name} cannot be read: {why}"));
+        let lost = (!why.is_empty()).then(|| format!("cannot read the history of {name}: {why}"));
         let memory = match last {
             LastRun::Run(run, ledger) => {
                 // A later, unreadable ledger may have known more.
@@ -61,8 +61,8 @@ impl ListHistory<'_> {
         let Ok(ledger) = self.ledger_paths().read(run) else {
             let list = tasks::read_valid(self.documents)?;
             let lost = format!(
-                "what this run remembered of {} is gone, so that a story that its agent has dropped is not \
-                 missed",
+                "this run's record of {} is gone, so stories that its agent removed may go \
+                 unnoticed",
                 self.documents.display_path(TASKS)
             );
             let memory = self.load_history(&list, Some(lost))?;
@@ -109,8 +109,7 @@ impl ListHistory<'_> {
                 .push(format!("no check has passed on {}", changes::first_few(&review.unverified)));
         }
         let few = verdict::first_few(&doubts);
-        (!few.is_empty())
-            .then(|| format!("by what {source} knows, the work is not complete: {few}"))
+        (!few.is_empty()).then(|| format!("according to {source}, {few}"))
     }
 
     fn compare_with_last_run(&self, list: &TaskList) -> Option<(String, Ledger, ListChanges)> {
@@ -135,37 +134,35 @@ impl ListHistory<'_> {
         let name = documents.display_path(TASKS);
         let unknown = |why: String, hint: &str| {
             let accept = documents.command_line("ralph work --accept-list");
-            Error::input(format!("whether {name} has lost stories or checks is not known: {why}"))
+            Error::input(format!("cannot tell whether {name} has lost stories or checks: {why}"))
                 .hint(hint)
-                .hint(format!("`{accept}` takes the list as it is"))
+                .hint(format!("to accept the list: {accept}"))
         };
         let (versions, extent) = committed_versions(documents).map_err(|err| {
             unknown(
-                format!("its history cannot be read: {}", err.message),
-                "see what git says there",
+                format!("cannot read its history: {}", err.message),
+                "check the repository with `git log`",
             )
         })?;
         if extent == HistoryExtent::Truncated {
-            let why = "this is a shallow clone, and its history is cut off".to_owned();
-            return Err(unknown(why, "get all of it: git fetch --unshallow"));
+            let why = "this is a shallow clone with a truncated history".to_owned();
+            return Err(unknown(why, "git fetch --unshallow"));
         }
         if let Some(more) =
             journal_mismatch_warning(self.project, list).filter(|_| versions.is_empty())
         {
-            return Err(unknown(more, "put back what is missing"));
+            return Err(unknown(more, "restore what is missing"));
         }
         let (memory, problem) = if !versions.is_empty() {
             let ledger = Ledger::from_versions(list, &versions);
-            let problem = lost.map(|lost| format!("{lost}; its history in git is used instead"));
+            let problem = lost.map(|lost| format!("{lost}; using its git history instead"));
             (TaskMemory::new(ledger, ListChanges::default()), problem)
         } else if lost.is_some() {
             let (ledger, list_changes) = Ledger::with_marks_in_doubt(list);
             (TaskMemory::new(ledger, list_changes), lost)
         } else {
-            let problem = format!(
-                "no earlier record of {name}: no run has left one, and git has no version of it. \
-                 It is taken as it is"
-            );
+            let problem =
+                format!("no earlier record of {name}, from a run or in git: accepting it as it is");
             (TaskMemory::from_list(list), Some(problem))
         };
         Ok(TaskMemory { ledger_problem: problem, ..memory })
@@ -204,22 +201,22 @@ impl TaskMemory {
             let accept = documents.command_line("ralph work --accept-list");
             match self.source {
                 Some(_) => format!(
-                    "{name} is judged by what {source} knew of it, and has lost some of that; `{accept}` takes \
-                     it as it is"
+                    "{name} has lost something that {source} knew, and is checked against that; \
+                     to accept it: {accept}"
                 ),
                 None => format!(
-                    "{name} lacks stories or checks that its history in git has; `{accept}` takes it as it is"
+                    "{name} lacks stories or checks from its git history; to accept it: {accept}"
                 ),
             }
         });
         let changed = self.changes.messages();
         let changed = (!changed.is_empty())
-            .then(|| format!("{name} is not as {source} left it: {}", changed.join("; ")));
+            .then(|| format!("{name} has changed since {source}: {}", changed.join("; ")));
         let doubtful = &self.changes.unverified;
         let doubtful = (!doubtful.is_empty() && !is_checked).then(|| {
             format!(
-                "{name}: marked as passing by an iteration that nothing stands behind, so that the agent \
-                 is asked to look again: {}",
+                "{name}: marked as passing by an iteration that was interrupted or failed its \
+                 checks, so the agent must verify it: {}",
                 changes::first_few(doubtful)
             )
         });
@@ -250,9 +247,9 @@ fn journal_mismatch_warning(project: &Project, list: &TaskList) -> Option<String
         let is_more = total as usize > list.stories.len();
         let why = match problems.first() {
             Some(problem) => problem.clone(),
-            None => format!("it saw {total} stories"),
+            None => format!("the list had {total} stories"),
         };
         (is_more || !problems.is_empty())
-            .then(|| format!("by the journal of run {}, {why}", run.id))
+            .then(|| format!("according to the journal of run {}, {why}", run.id))
     })
 }

@@ -181,12 +181,12 @@ impl<S: Write> SessionLog<S> {
             Event::RunContinued { iterations, unchecked, .. } => {
                 let s = if *iterations == 1 { "" } else { "s" };
                 self.write_note(&format!(
-                    "goes on after {iterations} iteration{s}; the summary counts the whole run"
+                    "resumed after {iterations} iteration{s}; the summary covers the whole run"
                 ));
                 if let Some(iteration) = *unchecked {
                     self.header(Stamp { iteration, ..at });
                     self.facts.has_started = true;
-                    self.write_note("the agent had ended; what it did is checked now");
+                    self.write_note("the agent had finished; checking its work now");
                 }
             }
             Event::IterationStarted { .. } => self.header(at),
@@ -221,7 +221,7 @@ impl<S: Write> SessionLog<S> {
             Event::Waiting { reason: WaitReason::RateLimit, until_ms } => {
                 self.facts.failure = None;
                 let until = self.time(*until_ms);
-                self.write_note(&format!("waiting until {until} for the agent's limit"));
+                self.write_note(&format!("rate limit reached, waiting until {until}"));
             }
             Event::Warning { .. } | Event::Recovered { .. } | Event::Planted { .. } => {
                 let message = warning_text(event).unwrap_or_default();
@@ -230,10 +230,10 @@ impl<S: Write> SessionLog<S> {
             Event::GuardrailEnded { command, passed, cut_off, log, .. } => {
                 let how = match (passed, cut_off) {
                     (true, _) => "passed",
-                    (false, true) => "was interrupted",
+                    (false, true) => "interrupted",
                     (false, false) => "failed",
                 };
-                self.write_note(&format!("guardrail {command:?} {how}; its output is in {log}"));
+                self.write_note(&format!("guardrail {command:?} {how}; output: {log}"));
             }
             Event::ScmEnded { task, ok, detail, .. } => {
                 let how = if *ok { "done" } else { "failed" };
@@ -277,7 +277,8 @@ impl<S: Write> Reporter for SessionLog<S> {
         self.merger.push(stream, &bytes[..fits], &mut self.pending);
         if self.bytes_left == 0 {
             self.write_note(
-                "this log is full (runs.maxRawMegabytes): what agents print is left out from here",
+                "log size limit reached (runs.maxRawMegabytes): agent output is not logged from \
+                 here on",
             );
         }
     }
@@ -288,7 +289,7 @@ impl<S: Write> Reporter for SessionLog<S> {
         if let Err(err) = written
             && !std::mem::replace(&mut self.has_failed, true)
         {
-            self.warning = Some(format!("the session log is not complete: {err}"));
+            self.warning = Some(format!("the session log is incomplete: {err}"));
         }
     }
 
@@ -389,10 +390,10 @@ mod tests {
             },
         );
         let said = String::from_utf8_lossy(&log.pending);
-        for part in ["goes on after 1 iteration;", "\nITERATION 2\n", "\nITERATION 2 COMPLETE\n"] {
+        for part in ["resumed after 1 iteration;", "\nITERATION 2\n", "\nITERATION 2 COMPLETE\n"] {
             assert!(said.contains(part), "{said}");
         }
-        assert!(said.contains("[ralph] the agent had ended; what it did is checked now\n"));
+        assert!(said.contains("[ralph] the agent had finished; checking its work now\n"));
         assert!(said.contains("Status: complete") && !said.contains("failed"), "{said}");
     }
 }

@@ -20,33 +20,30 @@ pub fn warning_text<'e>(event: &'e Event<'_>) -> Option<Cow<'e, str>> {
 }
 
 pub(crate) fn recovered_warning(run: &str, processes: &[Leftover]) -> String {
-    let names = |survived: bool| {
-        let names = processes.iter().filter(|left| left.survived == survived);
-        names.map(|left| format!("{} ({})", left.command, left.pid)).collect::<Vec<_>>().join(", ")
+    let list = |survived: bool| {
+        let matching = processes.iter().filter(|left| left.survived == survived);
+        let names: Vec<String> =
+            matching.map(|left| format!("pid {}, `{}`", left.pid, left.command)).collect();
+        let verb = if survived { "could not kill" } else { "killed" };
+        let what = if names.len() == 1 { "process" } else { "processes" };
+        (!names.is_empty()).then(|| {
+            let (count, names) = (names.len(), names.join("; "));
+            format!("{verb} {count} {what} that run {run} left behind ({names})")
+        })
     };
-    match (names(false), names(true)) {
-        (ended, survived) if survived.is_empty() => {
-            format!("ended what run {run} had left running: {ended}")
-        }
-        (ended, survived) if ended.is_empty() => {
-            format!("run {run} had left running, and it could not be ended: {survived}")
-        }
-        (ended, survived) => format!(
-            "ended what run {run} had left running: {ended}; could not be ended: {survived}"
-        ),
-    }
+    [list(false), list(true)].into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
 pub(crate) fn planted_warning(message: &str) -> String {
-    format!("left by a run that was cut off: {message}")
+    format!("left by an interrupted run: {message}")
 }
 
 /// The warning about an agent that is silent while none of its tools runs.
 pub(crate) fn silence_warning(silent_ms: u64, limit_ms: u64) -> String {
     let (silent, limit) = (text::format_duration(silent_ms), text::format_duration(limit_ms));
     format!(
-        "the agent has been silent for {silent} while none of its tools runs: its connection to the model \
-         may be dead. It is ended after {limit} (silentModelMinutes)"
+        "no output from the agent for {silent}, and no tool is running: it may have lost its connection. \
+         It will be stopped after {limit} (silentModelMinutes)"
     )
 }
 
@@ -60,12 +57,12 @@ pub(crate) fn stall_warning(reason: StallReason, iterations: u32, limit: Option<
             format!("the last {n} iterations changed nothing in the repository")
         }
         (StallReason::SameFailure, n) => {
-            format!("guardrails have failed in the same way {n} times in a row")
+            format!("guardrails failed the same way {n} times in a row")
         }
     };
     match limit {
-        Some(limit) => words.push_str(&format!("; {limit} in a row stop the run")),
-        None => words.push_str("; `stall.iterations` in the settings would stop the run"),
+        Some(limit) => words.push_str(&format!("; the run stops at {limit} in a row")),
+        None => words.push_str("; set `stall.iterations` to stop such runs"),
     }
     words
 }

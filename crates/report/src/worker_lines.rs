@@ -133,6 +133,9 @@ pub struct WorkerState {
     pub last_event_time: Option<String>,
     /// A retry, the end of a rate limit or a person is waited for.
     pub waiting: bool,
+    /// A dialog of the agent needs a person.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub asks: bool,
     /// Start of the current pause, and the length of earlier ones. The time after an end counts as a pause.
     pub paused_since: Option<String>,
     pub paused_ms: u64,
@@ -249,10 +252,10 @@ impl WorkerTracker {
         match event {
             Event::RunContinued { unchecked, .. } => {
                 let (word, words) = if let Some(iteration) = unchecked {
-                    ("CHECK", format!("checking what iteration {iteration} did"))
+                    ("CHECK", format!("checking the work of iteration {iteration}"))
                 } else if was_open {
                     let iteration = self.state.current_iteration;
-                    ("CUT", format!("iteration {iteration} was cut off with its loop"))
+                    ("CUT", format!("iteration {iteration} was interrupted"))
                 } else {
                     return lines;
                 };
@@ -279,7 +282,7 @@ impl WorkerTracker {
                 self.failure_reported = true;
                 let next = match delay_ms {
                     Some(delay_ms) => format!("retrying in {}", format_duration(*delay_ms, " ")),
-                    None => "no retry follows".to_owned(),
+                    None => "not retrying".to_owned(),
                 };
                 let words = format!(
                     "iteration {iteration} failed (exit: {}), {next} (attempt {failures}/{max_failures})",
@@ -292,7 +295,7 @@ impl WorkerTracker {
                 if !is_failure(*class) =>
             {
                 let time = format_duration(*duration_ms, " ");
-                say_and_log("CUT", format!("iteration {iteration} was cut off after {time}"));
+                say_and_log("CUT", format!("iteration {iteration} was interrupted after {time}"));
             }
             Event::IterationEnded { class, duration_ms, .. } => {
                 let exit = self.exit;
@@ -347,6 +350,7 @@ impl WorkerTracker {
         state.cost_usd = cost.reported;
         state.estimated_cost_usd = cost.estimated;
         state.waiting = run.activity.is_waiting() && !run.requests.pause;
+        state.asks = state.waiting && matches!(run.activity, Activity::Agent(_));
         match event {
             Event::RunStarted { run: id, pid, .. } => {
                 state.run_id = Some(id.as_ref().to_owned());
@@ -433,14 +437,14 @@ impl WorkerTracker {
         if std::mem::take(&mut state.iteration_open) {
             state.cut_off_iterations = state.cut_off_iterations.saturating_add(1);
             let iteration = state.current_iteration;
-            let words = format!("iteration {iteration} was cut off with its loop");
+            let words = format!("iteration {iteration} was interrupted");
             lines.log_lines.push(log_line(time, "CUT", &words));
         }
         state.outcome = Some(WorkerOutcome::Killed);
         state.status = WorkerOutcome::Killed.status();
         state.exit_code = Some(exit_code::INTERRUPTED);
         state.message = Some("interrupted".to_owned());
-        state.waiting = false;
+        (state.waiting, state.asks) = (false, false);
         state.ended = Some(format_time(time));
         state.paused_since.get_or_insert_with(|| format_time(time));
         lines.log_lines.push(log_line(time, "DONE", "killed"));
@@ -464,7 +468,7 @@ impl WorkerTracker {
             Outcome::LimitReached if state.is_spawned() => {
                 let cut_off = match state.cut_off_iterations {
                     0 => String::new(),
-                    n => format!(", {n} of them cut off"),
+                    n => format!(", {n} interrupted"),
                 };
                 format!("loop complete after {iterations} iteration{s}{cut_off}")
             }

@@ -20,7 +20,7 @@ pub fn ralph_home(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf
 pub fn require_ralph_home(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, Error> {
     refuse_relative(&variable)?;
     ralph_home(variable).ok_or_else(|| {
-        Error::input("ralph has no directory for its own files: neither RALPH_HOME nor HOME is set")
+        Error::input("no directory for ralph's own files: neither RALPH_HOME nor HOME is set")
             .hint("set HOME, or RALPH_HOME to an absolute path")
     })
 }

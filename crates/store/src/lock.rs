@@ -106,7 +106,7 @@ pub fn lock_within(directory: &Path, timeout: Duration) -> io::Result<File> {
     // File systems without locks are accepted.
     let is_held = || matches!(held.try_lock(), Err(TryLockError::WouldBlock));
     if holds_for(timeout, is_held) {
-        let message = "another command holds its lock";
+        let message = "locked by another ralph command";
         return Err(io::Error::new(io::ErrorKind::TimedOut, message));
     }
     Ok(held)
@@ -236,10 +236,10 @@ mod tests {
         ));
         assert!(matches!(alone(), LockAttempt::Held(None)));
         drop((one, two));
-        let LockAttempt::Acquired { lock, .. } = alone() else { panic!("nobody is left") };
+        let LockAttempt::Acquired { lock, .. } = alone() else { panic!("the lock is free") };
         assert!(matches!(share(), LockAttempt::Held(Some(who)) if who == holder("a")));
         lock.release(None).unwrap();
-        let LockAttempt::Acquired { lock, .. } = share() else { panic!("nobody is left") };
+        let LockAttempt::Acquired { lock, .. } = share() else { panic!("the lock is free") };
         lock.release(None).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"");
     }

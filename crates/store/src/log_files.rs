@@ -66,7 +66,7 @@ impl BoundedLog {
 }
 
 const TRUNCATED_NOTICE: &[u8] =
-    b"\n[ralph] this log is full (runs.maxRawMegabytes): what was printed after this is left out\n";
+    b"\n[ralph] log size limit reached (runs.maxRawMegabytes): later output is not logged\n";
 
 pub fn prune(dir: &Path, keep: usize) -> io::Result<()> {
     let mut logs = Vec::new();
@@ -150,7 +150,7 @@ mod tests {
         }
         let text = std::fs::read_to_string(&path).unwrap();
         assert_eq!(text, std::fs::read_to_string(&copy).unwrap());
-        assert!(text.starts_with("yes\nyes\nye\n[ralph] this log is full"), "{text}");
+        assert!(text.starts_with("yes\nyes\nye\n[ralph] log size limit reached"), "{text}");
         assert_eq!(text.lines().count(), 4);
     }
 

@@ -43,7 +43,7 @@ pub fn find_runs(project: &Project) -> Result<Option<ProjectChange>, Error> {
             io::ErrorKind::ResourceBusy => "wait for it to end, or stop it",
             _ => "make it writable, or set RALPH_HOME to a directory that is",
         };
-        Error::input(format!("cannot move the runs of this project to {path}: {err}")).hint(hint)
+        Error::input(format!("cannot move this project's runs to {path}: {err}")).hint(hint)
     };
     let moved = project_record::adopt_moved_project(project.ralph_home(), project.root())
         .map_err(failed)?;
@@ -87,9 +87,9 @@ fn lock_idle(project: &Project) -> Result<Option<File>, Error> {
     let attempt = || lock::lock_briefly(project.root(), &note);
     lock::retry(LOCK_TIMEOUT, attempt, Result::is_err).map_err(|holder| {
         let pid = holder.map(|holder| holder.pid).or_else(|| running_pid(project));
-        let pid = pid.map_or_else(String::new, |pid| format!(" (process {pid})"));
+        let pid = pid.map_or_else(String::new, |pid| format!(" (pid {pid})"));
         Error::input(format!("a run of an earlier version of ralph is active here{pid}"))
-            .hint("wait for it to end, or stop it: its runs are moved to ralph's home then")
+            .hint("wait for it to end, or stop it; then ralph can move the runs to its home")
     })
 }
 
@@ -414,7 +414,7 @@ mod tests {
         let note = place.path("app/.ralph/lock");
         let held = Lock::try_lock(&place.path("app"), &note, &holder).unwrap();
         let err = place.open("app").unwrap_err();
-        assert!(err.message.contains("process 4711"), "{err}");
+        assert!(err.message.contains("pid 4711"), "{err}");
         drop(held);
         // A worker leaves no note.
         fs::write(&note, "").unwrap();
@@ -422,7 +422,7 @@ mod tests {
         let run = RunDir { id: RUN.into(), path: place.path("app/.ralph/runs").join(RUN) };
         let files = RunFiles::reopen(run, 100).unwrap();
         let err = place.open("app").unwrap_err();
-        assert!(err.message.contains("process 7"), "{err}");
+        assert!(err.message.contains("pid 7"), "{err}");
         drop((held, files));
         assert!(place.open("app").unwrap().is_some());
     }
@@ -464,7 +464,7 @@ mod tests {
         let held = Lock::try_lock(&place.path("app"), &lock, &holder).unwrap();
         fs::rename(place.path("app"), place.path("moved")).unwrap();
         let err = place.open("moved").unwrap_err();
-        assert!(err.message.contains("a run is active in it (process 7)"), "{err}");
+        assert!(err.message.contains("a run is active in it (pid 7)"), "{err}");
         assert_eq!(place.runs("app").len(), 1);
         drop(held);
         assert!(place.open("moved").unwrap().is_some());

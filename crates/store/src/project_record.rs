@@ -203,7 +203,7 @@ pub(super) fn take_over(home: &Path, dir: &Path, from: &Path, to: &Path) -> io::
 /// A run may be active in a directory that was moved under it; it still writes to `dir`.
 fn lock_moved(root: &Path, dir: &Path) -> io::Result<Option<fs::File>> {
     lock::lock_briefly(root, &dir.join("lock")).map_err(|holder| {
-        let pid = holder.map_or_else(String::new, |it| format!(" (process {})", it.pid));
+        let pid = holder.map_or_else(String::new, |it| format!(" (pid {})", it.pid));
         io::Error::new(io::ErrorKind::ResourceBusy, format!("a run is active in it{pid}"))
     })
 }

@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 
 use super::{platform, save};
 
-pub(super) const LINK_LEADS_OUT: &str = "it is a link to something outside of the project";
+pub(super) const LINK_LEADS_OUT: &str = "it links out of the project";
 
 /// Opens a regular file. `InvalidInput` for pipes and devices, `IsADirectory` for directories.
 pub fn open_file(path: &Path) -> io::Result<File> {
@@ -53,7 +53,7 @@ pub fn read_within(root: &Path, path: &Path, max_bytes: u64) -> io::Result<Vec<u
 pub fn read_limited(file: File, max_bytes: u64) -> io::Result<Vec<u8>> {
     let too_large = |size: u64| {
         let message =
-            format!("it has {} MB, and more than {} are not read", size >> 20, max_bytes >> 20);
+            format!("it is too large: {} MB, the limit is {} MB", size >> 20, max_bytes >> 20);
         Err(io::Error::new(io::ErrorKind::FileTooLarge, message))
     };
     let size = file.metadata()?.len();
@@ -81,7 +81,7 @@ pub fn check_inside(root: &Path, path: &Path) -> io::Result<()> {
     if existing.canonicalize()?.starts_with(root.canonicalize()?) {
         return Ok(());
     }
-    let message = format!("{} is a link to something outside of the project", existing.display());
+    let message = format!("{} links out of the project", existing.display());
     Err(io::Error::new(io::ErrorKind::PermissionDenied, message))
 }
 
@@ -118,7 +118,7 @@ fn require_regular_file(file: File) -> io::Result<File> {
         return Err(io::ErrorKind::IsADirectory.into());
     }
     if !meta.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }
     Ok(file)
 }

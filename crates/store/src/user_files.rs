@@ -30,7 +30,7 @@ pub fn open_user_file(path: &Path) -> io::Result<File> {
 }
 
 fn named_pipe_error() -> io::Error {
-    let message = "it is a named pipe, from which nothing may ever come";
+    let message = "it is a named pipe";
     io::Error::new(io::ErrorKind::InvalidInput, message)
 }
 

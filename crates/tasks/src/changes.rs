@@ -23,10 +23,8 @@ impl ListChanges {
     pub fn messages(&self) -> Vec<String> {
         let mut messages = self.losses();
         if !self.added_commands.is_empty() {
-            messages.push(format!(
-                "verifyCommands has gained {}",
-                quote_commands(&self.added_commands)
-            ));
+            messages
+                .push(format!("verifyCommands: added {}", quote_commands(&self.added_commands)));
         }
         messages
     }
@@ -38,18 +36,17 @@ impl ListChanges {
             self.dropped.iter().map(|(id, title)| format!("{id} ({title})")).collect();
         match dropped.as_slice() {
             [] => {}
-            [one] => messages.push(format!("the story {one} is gone")),
-            many => messages.push(format!("{} stories are gone: {}", many.len(), first_few(many))),
+            [one] => messages.push(format!("story removed: {one}")),
+            many => messages.push(format!("{} stories removed: {}", many.len(), first_few(many))),
         }
         if !self.removed_commands.is_empty() {
             messages.push(format!(
-                "verifyCommands has lost {}",
+                "verifyCommands: removed {}",
                 quote_commands(&self.removed_commands)
             ));
         }
         if !self.rewritten.is_empty() {
-            messages
-                .push(format!("acceptance criteria were changed: {}", first_few(&self.rewritten)));
+            messages.push(format!("acceptance criteria changed: {}", first_few(&self.rewritten)));
         }
         messages
     }

@@ -95,7 +95,7 @@ impl Documents {
         let _held = self.lock()?;
         let bytes = self.read_tasks()?;
         let text = String::from_utf8(bytes).map_err(|_| {
-            io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8; save it as that")
+            io::Error::new(io::ErrorKind::InvalidData, "not UTF-8; save it in that encoding")
         })?;
         match change(&text) {
             Ok(changed) if changed != text => {

@@ -94,19 +94,19 @@ impl std::fmt::Display for TaskFinding {
                 f.write_str(&first_problems(problems).join("; "))
             }
             TaskFinding::StoryRemoved { id, title, .. } => {
-                write!(f, "{id} ({title}) is gone, and no story replaces it")
+                write!(f, "{id} ({title}) was removed, and no story replaces it")
             }
             TaskFinding::AddedAsPassing { id, replaced } => {
                 let replaced = changes::first_few(replaced);
                 write!(
                     f,
-                    "{id} took the place of {replaced} and was never open, so that it does not count yet"
+                    "{id} replaces {replaced} but was added as passing, so it does not count yet"
                 )
             }
             TaskFinding::Problem(problem) => problem.fmt(f),
             TaskFinding::CriteriaRemoved { id, lost } => {
                 let lost = changes::quote_criteria(lost);
-                write!(f, "{id}: acceptanceCriteria: was changed; gone is {lost}")
+                write!(f, "{id}: acceptanceCriteria: removed {lost}")
             }
             TaskFinding::CriteriaLostInReplacement { id, title, by, lost } => {
                 let (by, lost) = (changes::first_few(by), changes::quote_criteria(lost));
@@ -116,11 +116,11 @@ impl std::fmt::Display for TaskFinding {
                 )
             }
             TaskFinding::VerifyCommandsChanged { commands_run, .. } if commands_run.is_empty() => {
-                f.write_str("verifyCommands: was changed; this run goes on without any")
+                f.write_str("verifyCommands: changed; this run still uses none")
             }
             TaskFinding::VerifyCommandsChanged { commands_run, .. } => {
                 let run = changes::quote_commands(commands_run);
-                write!(f, "verifyCommands: was changed; this run goes on with {run}")
+                write!(f, "verifyCommands: changed; this run still uses {run}")
             }
         }
     }

@@ -102,7 +102,7 @@ impl TaskList {
                 TaskProblem::for_story(
                     &story.id,
                     "notes",
-                    "is empty, though passes is true; say in it what was done",
+                    "empty, but passes is true; describe what was done",
                 )
             })
             .collect();
@@ -123,7 +123,7 @@ pub fn first_problems(problems: &[TaskProblem]) -> Vec<String> {
     let mut lines: Vec<String> =
         problems.iter().take(MAX_PROBLEMS).map(ToString::to_string).collect();
     if problems.len() > MAX_PROBLEMS {
-        lines.push(format!("and {} more of this kind", problems.len() - MAX_PROBLEMS));
+        lines.push(format!("and {} more problems", problems.len() - MAX_PROBLEMS));
     }
     lines
 }

@@ -49,18 +49,18 @@ pub fn dependency_problems(list: &TaskList) -> Vec<TaskProblem> {
     for cycle in graph.cycles() {
         let ids: Vec<&str> = cycle.iter().map(|index| list.stories[*index].id.as_str()).collect();
         let Some(first) = ids.first() else { continue };
-        let message = match ids.len() {
-            1 => "names the story itself, so that it could never begin".to_owned(),
+        let (field, message) = match ids.len() {
+            1 => (Some("dependsOn"), "names the story itself".to_owned()),
             many => {
                 let shown = ids.iter().take(MAX_SHOWN).copied().collect::<Vec<_>>().join(" -> ");
                 let more = match many.saturating_sub(MAX_SHOWN) {
                     0 => String::new(),
                     more => format!(" -> {more} more"),
                 };
-                format!("goes in a circle: {shown}{more} -> {first}")
+                (None, format!("dependency cycle: {shown}{more} -> {first}"))
             }
         };
-        problems.push(TaskProblem::for_story(*first, "dependsOn", message));
+        problems.push(TaskProblem { story: Some((*first).to_owned()), field, message });
     }
     problems
 }
@@ -95,7 +95,7 @@ impl DependencyGraph {
                     } else if let Some(parts) = replacements.get(dependency.as_str()) {
                         edges.extend(parts.iter().copied().filter(|part| *part != index));
                     } else {
-                        let message = format!("names {dependency:?}, and there is no such story");
+                        let message = format!("unknown story {dependency:?}");
                         dangling.push(TaskProblem::for_story(&story.id, "dependsOn", message));
                     }
                 }

@@ -17,7 +17,7 @@ pub fn parse(bytes: &[u8]) -> Result<TaskList, InvalidTaskList> {
     };
     let bytes = strip_bom(bytes);
     if let [0xff, 0xfe, ..] | [0xfe, 0xff, ..] | [0, _, ..] | [_, 0, ..] = bytes {
-        return Err(broken("is UTF-16, and has to be UTF-8: save it as that".to_owned()));
+        return Err(broken("is UTF-16; save it as UTF-8".to_owned()));
     }
     if bytes.trim_ascii().is_empty() {
         return Err(broken("is empty".to_owned()));
@@ -55,7 +55,7 @@ pub fn parse(bytes: &[u8]) -> Result<TaskList, InvalidTaskList> {
         if let Some(id) = id
             && let Some(first) = seen.insert(id.to_owned(), index)
         {
-            let message = format!("is {id:?}, as that of userStories[{first}]; give it another");
+            let message = format!("{id:?} is already used by userStories[{first}]");
             problems.push(TaskProblem::for_story(&position, "id", message));
         }
         let name = id.map_or(position, |id| text::truncate(id, MAX_SHOWN, "…").into_owned());
@@ -131,7 +131,7 @@ impl<'a> FieldReader<'a, '_> {
         let is_optional = need == Requirement::Optional;
         let Some(value) = self.object.get(field).filter(|it| !(is_optional && it.is_null())) else {
             if !is_optional {
-                self.add_problem(field, format!("is missing; it must be {kind}"));
+                self.add_problem(field, format!("missing; must be {kind}"));
             }
             return None;
         };
@@ -151,7 +151,7 @@ impl<'a> FieldReader<'a, '_> {
     }
 
     fn list(&mut self, field: &'static str, need: Requirement) -> &'a [Value] {
-        let kind = if need == Requirement::NotBlank { "an array with entries" } else { "an array" };
+        let kind = if need == Requirement::NotBlank { "a non-empty array" } else { "an array" };
         let entries = self.get(field, need, kind, Value::as_array);
         if need == Requirement::NotBlank && entries.is_some_and(Vec::is_empty) {
             self.add_problem(field, "must have at least one entry".to_owned());

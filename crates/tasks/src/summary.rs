@@ -50,7 +50,7 @@ pub fn render(
     let replacing: Vec<_> =
         list.stories.iter().filter(|story| !story.replaces.is_empty()).collect();
     if !replacing.is_empty() {
-        page.push_str("\nStories that stand for others:\n\n");
+        page.push_str("\nReplaced stories:\n\n");
         for story in replacing {
             let replaced = super::changes::first_few(&story.replaces);
             let _ = writeln!(page, "- {} replaces {}", cell(&story.id), cell(&replaced));

@@ -74,7 +74,7 @@ fn task_list_error_names_story_and_field() {
     };
     let cases = [
         (json!([]), "must be an object, not an array"),
-        (json!({}), "project: is missing; it must be a string"),
+        (json!({}), "project: missing; must be a string"),
         (top("project", json!(1)), "project: must be a string, not 1"),
         (top("branchName", json!(null)), "branchName: must be a string, not null"),
         (top("description", json!({})), "description: must be a string, not an object"),
@@ -85,25 +85,25 @@ fn task_list_error_names_story_and_field() {
         ),
         (top("verifyCommands", json!([1])), "verifyCommands: entry 0 must be a string, not 1"),
         (document(&[json!("x")]), "userStories[0]: must be an object, not the string \"x\""),
-        (without("id"), "userStories[0]: id: is missing; it must be a string"),
+        (without("id"), "userStories[0]: id: missing; must be a string"),
         (with("id", json!(" ")), "userStories[0]: id: must not be empty"),
         (with("id", json!(7)), "userStories[0]: id: must be a string, not 7"),
         (with("title", json!(7)), "US-1: title: must be a string, not 7"),
-        (without("title"), "US-1: title: is missing; it must be a string"),
+        (without("title"), "US-1: title: missing; must be a string"),
         (
             with("passes", json!("yes")),
             "US-1: passes: must be true or false, not the string \"yes\"",
         ),
-        (without("passes"), "US-1: passes: is missing; it must be true or false"),
+        (without("passes"), "US-1: passes: missing; must be true or false"),
         (with("priority", json!("1")), "US-1: priority: must be a number, not the string \"1\""),
-        (without("priority"), "US-1: priority: is missing; it must be a number"),
+        (without("priority"), "US-1: priority: missing; must be a number"),
         (
             with("acceptanceCriteria", json!([])),
             "US-1: acceptanceCriteria: must have at least one entry",
         ),
         (
             with("acceptanceCriteria", json!("x")),
-            "US-1: acceptanceCriteria: must be an array with entries, not the string \"x\"",
+            "US-1: acceptanceCriteria: must be a non-empty array, not the string \"x\"",
         ),
         (
             with("acceptanceCriteria", json!(["a", {}])),
@@ -116,20 +116,17 @@ fn task_list_error_names_story_and_field() {
         ),
         (
             with("passes", json!(true)),
-            "US-1: notes: is empty, though passes is true; say in it what was done",
+            "US-1: notes: empty, but passes is true; describe what was done",
         ),
         (
             document(&[open("a"), open("b"), open("a")]),
-            "userStories[2]: id: is \"a\", as that of userStories[0]; give it another",
+            "userStories[2]: id: \"a\" is already used by userStories[0]",
         ),
-        (document(&[after("a", &["b"])]), "a: dependsOn: names \"b\", and there is no such story"),
-        (
-            document(&[after("a", &["a"])]),
-            "a: dependsOn: names the story itself, so that it could never begin",
-        ),
+        (document(&[after("a", &["b"])]), "a: dependsOn: unknown story \"b\""),
+        (document(&[after("a", &["a"])]), "a: dependsOn: names the story itself"),
         (
             document(&[after("a", &["b"]), after("b", &["c"]), after("c", &["a"])]),
-            "a: dependsOn: goes in a circle: a -> b -> c -> a",
+            "a: dependency cycle: a -> b -> c -> a",
         ),
     ];
     for (document, expected) in cases {

@@ -31,9 +31,9 @@ pub fn briefing(review: &LedgerReview, name: &str) -> Vec<Feedback> {
     let mut feedback = findings_feedback(review, name);
     if !review.doubtful.is_empty() {
         let message = format!(
-            "Marked as passing in {name}, by an attempt that did not come to its end or that no check \
-             has passed on: {}. Find out whether they do pass, before anything else. Set \"passes\" of \
-             those that do not back to false.",
+            "Marked as passing in {name} by an iteration that was interrupted or whose checks did \
+             not pass: {}. Before anything else, verify them. Set \"passes\" back to false for \
+             those that do not pass.",
             story_list(&review.doubtful, 0)
         );
         feedback.push(appended(message));
@@ -49,7 +49,7 @@ fn findings_feedback(review: &LedgerReview, name: &str) -> Vec<Feedback> {
     if review.findings.is_empty() {
         return Vec::new();
     }
-    let mut message = format!("Before anything else, put {name} right:");
+    let mut message = format!("Before anything else, repair {name}:");
     let shown = review.findings.iter().take(MAX_FINDINGS);
     for finding in shown {
         message.push_str("\n- ");
@@ -58,7 +58,7 @@ fn findings_feedback(review: &LedgerReview, name: &str) -> Vec<Feedback> {
     if review.findings.len() > MAX_FINDINGS {
         message.push_str(&format!("\n- {} more like these", review.findings.len() - MAX_FINDINGS));
         if let Some(file) = &review.removed_stories_file {
-            message.push_str(&format!("; every story that is gone is in {file}, as it was"));
+            message.push_str(&format!("; all removed stories are in {file}"));
         }
     }
     vec![appended(message)]
@@ -95,39 +95,39 @@ fn finding_advice(finding: &TaskFinding, backup_file: Option<&str>) -> String {
             let n = stories.len();
             let stories = match (stories_text(stories), backup_file) {
                 _ if stories.is_empty() => "It had no stories.".to_owned(),
-                (Some(text), _) => format!("These were its stories:\n{text}"),
+                (Some(text), _) => format!("Its stories were:\n{text}"),
                 (None, Some(file)) => {
-                    format!("It had {n} stories; as they were, they are in {file}: put them back.")
+                    format!("It had {n} stories. They are in {file}: put them back.")
                 }
                 (None, None) => format!("It had {n} stories; git may still have them."),
             };
             let problems = first_problems(problems).join("\n  ");
-            format!("It is no valid task list. Repair it:\n  {problems}\n{stories}")
+            format!("It is not a valid task list:\n  {problems}\n{stories}")
         }
         TaskFinding::StoryRemoved { id, title, story } => {
             let story = format!("{story:#}");
             format!(
-                "The story {id} ({title}) is gone. A story may leave the list only if another one \
-                 names it in \"replaces\". Name it there, or put it back as it was:\n{}",
+                "Story {id} ({title}) was removed. A story may be removed only if another one \
+                 names it in \"replaces\". Name it there, or put it back unchanged:\n{}",
                 text::truncate(&story, MAX_STORY, "\n…")
             )
         }
         TaskFinding::AddedAsPassing { id, replaced } => format!(
-            "The story {id} took the place of {} and was marked as passing in the same iteration. A story \
-             that replaces others counts only after it was in the list and open: set \"passes\" of it back \
-             to false, and end; the next iteration finds out whether it does pass.",
+            "Story {id} replaces {} and was added as passing. A story that replaces others must \
+             be in the list with \"passes\": false first. Set it back to false, and stop; the \
+             next iteration will verify it.",
             changes::first_few(replaced)
         ),
         TaskFinding::Problem(problem) => format!("{problem}."),
         TaskFinding::CriteriaRemoved { id, lost } => format!(
-            "The acceptance criteria of {id} were changed. They are what the story is judged by: \
-             add to them if you must, and put back what is gone: {}",
+            "Acceptance criteria of {id} were removed. You may add criteria, but not remove them. \
+             Put back: {}",
             text::truncate(&changes::quote_criteria(lost), MAX_STORY, "…")
         ),
         TaskFinding::CriteriaLostInReplacement { id, title, by, lost } => format!(
-            "The story {id} ({title}) was replaced by {}, but not all of its acceptance criteria went \
-             along. Each has to be in one of the stories that replace it, word for word. Add to them \
-             what is missing: {}",
+            "Story {id} ({title}) was replaced by {}, but some of its acceptance criteria are \
+             missing there. Each must be in one of the stories that replace it, word for word. \
+             Add: {}",
             changes::first_few(by),
             text::truncate(&changes::quote_criteria(lost), MAX_STORY, "…")
         ),
@@ -137,7 +137,7 @@ fn finding_advice(finding: &TaskFinding, backup_file: Option<&str>) -> String {
             let commands =
                 if commands.is_empty() { "none".to_owned() } else { commands.join(", ") };
             format!(
-                "\"verifyCommands\" was changed, which has no effect: they are those of the run's \
+                "\"verifyCommands\" was changed. That has no effect: the run uses those from its \
                  start ({commands}). Put them back."
             )
         }
@@ -148,11 +148,11 @@ fn finding_advice(finding: &TaskFinding, backup_file: Option<&str>) -> String {
 pub fn initial_verdict(review: &LedgerReview, checks_passed: bool, name: &str) -> TaskVerdict {
     if !checks_passed {
         let message = format!(
-            "Every story in {name} is marked as passing, but a check fails. Make it pass. Set \"passes\" \
-             of each story that is not finished after all back to false."
+            "Every story in {name} is marked as passing, but a check fails. Make it pass. Set \
+             \"passes\" back to false for each story that is not finished."
         );
         return TaskVerdict::Veto {
-            reason: format!("every story of {name} passes, but a check failed"),
+            reason: format!("every story in {name} passes, but a check failed"),
             feedback: vec![appended(message)],
         };
     }
@@ -170,7 +170,7 @@ fn without_doubtful_marks(review: &LedgerReview, verdict: TaskVerdict) -> TaskVe
         return verdict;
     }
     let reason = format!(
-        "marked as passing by an iteration that nothing stands behind: {}",
+        "marked as passing by an iteration that was interrupted or failed its checks: {}",
         story_list(&review.doubtful, 0)
     );
     TaskVerdict::Veto { reason, feedback: Vec::new() }
@@ -227,9 +227,9 @@ pub fn final_verdict(
                 }
             };
             let advice = if progress.total == 0 {
-                "Write stories for what is to be done."
+                "Add stories for the work."
             } else {
-                "Work on the next one; say that all is complete only when every story passes."
+                "Work on the next one. Say that the work is complete only when every story passes."
             };
             let message = format!("You said that the work is complete, but {reason}. {advice}");
             TaskVerdict::Veto { reason, feedback: vec![appended(message)] }

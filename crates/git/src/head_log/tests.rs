@@ -232,7 +232,7 @@ fn head_log_without_reflog_lines_reports_commit_range() {
     assert_eq!(commits(&mut watch), ["two", "three"]);
     empty();
     commit("four");
-    assert_eq!(commits(&mut watch), ["four"], "nobody looked in between");
+    assert_eq!(commits(&mut watch), ["four"], "without a look in between");
     commit("five");
     empty();
     commit("six");

@@ -29,12 +29,12 @@ pub(super) fn warning(moved: &[QuarantinedLink]) -> Option<String> {
     let (kind, why) = if !moved.iter().any(is_special) {
         ("symbolic links", "would follow them")
     } else if moved.iter().all(is_special) {
-        ("pipes, sockets or devices", "could wait for them forever")
+        ("pipes, sockets or devices", "could hang on them")
     } else {
-        ("links and special files", "would follow or wait for them")
+        ("links and special files", "could follow or hang on them")
     };
     Some(format!(
-        "{kind} that were not there when the run started were moved out of the git directory, because git {why}: {}",
+        "new {kind} in the git directory were moved away, because git {why}: {}",
         shown.join(", ")
     ))
 }
@@ -86,14 +86,14 @@ pub(super) fn replaced_error(
     now: &GitDirs,
     record: Option<&Path>,
 ) -> io::Error {
-    let was = was.map(|was| format!(", not to {} as before", display_path(&was.git_dir)));
+    let was = was.map(|was| format!(" (before: {})", display_path(&was.git_dir)));
     let message = format!(
-        "{} was replaced since the run started: it leads to {} now{}",
+        "{} was replaced during the run: it now points to {}{}",
         display_path(dot_git),
         display_path(&now.git_dir),
         was.unwrap_or_default()
     );
-    let restore = "restore it if the agent replaced it".to_owned();
+    let restore = "restore it if the agent did this".to_owned();
     let hint = record.map_or(restore.clone(), |record| {
         let record = display_path(record);
         format!("{restore}; if you did, remove the key \"git\" from {record}")
@@ -103,6 +103,5 @@ pub(super) fn replaced_error(
 
 pub fn hint(err: &io::Error) -> &str {
     let link_error = err.get_ref().and_then(|err| err.downcast_ref::<LinkError>());
-    link_error
-        .map_or("remove what is named there if it is not yours", |link_error| &link_error.hint)
+    link_error.map_or("remove it if you did not create it", |link_error| &link_error.hint)
 }

@@ -82,7 +82,7 @@ pub(super) fn refuse_other_agent(known: &[RunBaseline]) -> io::Result<()> {
         if let Some(pid) = known.git.open_runs.iter().find(is_other) {
             let root = display_path(&known.root);
             let message = format!(
-                "the agent of the run in {root} (process {pid}) puts links into the git directory"
+                "the agent of the run in {root} (pid {pid}) creates links in the git directory"
             );
             let hint = "stop that run first: Ctrl+C in its terminal, or `ralph kill` for a worker";
             return Err(io::Error::other(LinkError { message, hint: hint.to_owned() }));

@@ -89,7 +89,7 @@ fn new_pipes_and_sockets_are_moved_except_fsmonitor() {
         ["socket", FSMONITOR_SOCKET].map(|name| UnixListener::bind(scene.git.join(name)));
     let warnings = guard.check().unwrap();
     assert_eq!(warnings.len(), 1);
-    assert!(warnings[0].starts_with("pipes, sockets or devices that"), "{warnings:?}");
+    assert!(warnings[0].starts_with("new pipes, sockets or devices in"), "{warnings:?}");
     assert!(pipes.iter().all(|path| path.symlink_metadata().is_err()));
     assert!(!scene.git.join("socket").exists() && scene.git.join(FSMONITOR_SOCKET).exists());
     assert!(scene.git.join("own").exists(), "it was there when the run started");
@@ -129,7 +129,7 @@ fn too_deeply_nested_git_directory_is_named_in_error() {
     let (guard, _) = scene.start();
     fs::create_dir_all(scene.git.join("x/y/z").join("d/".repeat(MAX_DEPTH))).unwrap();
     let error = guard.check().unwrap_err().to_string();
-    let named = format!("{} is nested too deeply", scene.git.join("x/y/z").display());
+    let named = format!("cannot check {} for links", scene.git.join("x/y/z").display());
     assert!(error.starts_with(&named), "{error}");
 }
 
@@ -142,7 +142,7 @@ fn write_is_refused_while_other_agent_works() {
     let parent = std::os::unix::process::parent_id();
     record.update_record(|record| record.git.as_mut().unwrap().open_runs.push(parent)).unwrap();
     let error = guard.refuse_other_agents(Some(&scene.home)).unwrap_err();
-    assert!(error.to_string().contains(&format!("(process {parent})")), "{error}");
+    assert!(error.to_string().contains(&format!("(pid {parent})")), "{error}");
     assert!(hint(&error).contains("stop that run"), "{}", hint(&error));
 }
 
@@ -184,7 +184,7 @@ fn replaced_git_directory_is_error_and_not_searched() {
     let record = Project::new(&scene.root, &scene.home).record_file();
     assert!(hint(&error).contains(record.to_str().unwrap()), "{}", hint(&error));
     let error = error.to_string();
-    assert!(error.contains("was replaced since the run started"), "{error}");
+    assert!(error.contains("was replaced during the run"), "{error}");
     fs::remove_file(&scene.git).unwrap();
     symlink("other", &scene.git).unwrap();
     guard.check().unwrap();

@@ -89,7 +89,7 @@ pub(super) fn list_links(repositories: &Repositories) -> io::Result<Links> {
 
 fn unreadable(dir: &Path, err: Errno) -> io::Error {
     let why = dir_handle::describe(err);
-    io::Error::other(format!("cannot look for links in {}: {why}", display_path(dir)))
+    io::Error::other(format!("cannot check {} for links: {why}", display_path(dir)))
 }
 
 /// Names only the first directories: the whole path can be very long.
@@ -97,7 +97,7 @@ fn too_deep(top: &Path, path: &Path) -> io::Error {
     let relative = path.strip_prefix(top).unwrap_or(path);
     let first: PathBuf = relative.components().take(3).collect();
     io::Error::other(format!(
-        "{} is nested too deeply to be checked",
+        "cannot check {} for links: nested too deeply",
         display_path(&top.join(first))
     ))
 }

@@ -276,5 +276,7 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
 
 fn parse_duration_or_zero(text: &str) -> Result<Duration, String> {
     let parsed = Duration::parse(text);
-    parsed.ok_or_else(|| "must be seconds, or a duration such as 90s, 5m or 1h30m".to_owned())
+    parsed.ok_or_else(|| {
+        "must be a number of seconds or a duration such as 90s, 5m or 1h30m".to_owned()
+    })
 }

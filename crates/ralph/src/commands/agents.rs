@@ -59,16 +59,14 @@ pub fn agents(project: &Project, args: &AgentsArgs) -> Result<u8, Error> {
     if args.json {
         return Ok(0);
     }
-    crate::cli::print(
-        "any other command is an agent, too: it reads its prompt from standard input\n",
-    )
+    crate::cli::print("Any other command works, too: it gets the prompt on standard input.\n")
 }
 
 impl AgentRow {
     fn line(&self) -> String {
         let AgentRow { agent, install, .. } = self;
         let Some(program) = &self.program else {
-            return format!("{agent:<9} not installed; to get it: {install}\n");
+            return format!("{agent:<9} not installed; install it: {install}\n");
         };
         if !self.is_trusted {
             return format!("{agent:<9} {UNTRUSTED_LABEL} ({program})\n");
@@ -76,8 +74,8 @@ impl AgentRow {
         let version = self.version.as_deref().unwrap_or("?");
         let tested = match self.recorded {
             Some(_) if self.is_recorded => "recorded".to_owned(),
-            Some(recorded) => format!("recorded is {recorded}"),
-            None => "none recorded".to_owned(),
+            Some(recorded) => format!("recorded {recorded}"),
+            None => "not recorded".to_owned(),
         };
         format!("{agent:<9} {version:<10} {tested:<22} {program}\n")
     }
@@ -90,7 +88,7 @@ pub(super) struct InstalledAgent {
     pub(super) is_trusted: bool,
 }
 
-pub(super) const UNTRUSTED_LABEL: &str = "not run: agents can write there";
+pub(super) const UNTRUSTED_LABEL: &str = "not used: agents can change it";
 
 /// Looks on the user's `PATH`, as a run does.
 pub(super) fn find_agent(name: &str, dir: &Path) -> Option<PathBuf> {

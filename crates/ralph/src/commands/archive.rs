@@ -64,16 +64,16 @@ pub fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error> {
     let mut page = summary::render(&list, summary::start_date(&progress), &today);
     let doubts = list.iter().find_map(|it| history.completeness_doubts(it));
     if let Some(doubts) = &doubts {
-        page.push_str(&format!("\nThis is the list's own account; {doubts}.\n"));
+        page.push_str(&format!("\nNot verified: {doubts}.\n"));
     }
     if let Ok(list) = &list
         && is_unmodified(&documents, &files, list, summary::start_date(&progress))
     {
         let (prd, add) = (documents.display_path(PRD), documents.command_line("ralph tasks add"));
         return Err(Error::input(format!(
-            "there is nothing to archive: {dir}/ holds only what `ralph new` wrote"
+            "nothing to archive: {dir}/ is as `ralph new` created it"
         ))
-        .hint(format!("begin with {prd} and `{add}`")));
+        .hint(format!("start with {prd} and `{add}`")));
     }
     let list = list.ok();
     if !args.force {
@@ -82,8 +82,7 @@ pub fn archive(project: &Project, args: &ArchiveArgs) -> Result<u8, Error> {
     let label = label(project, args.label.as_deref(), list.as_ref())?;
     files.push(("summary.md", page.into_bytes()));
     let unwritable = |path: &Path, err: &io::Error| {
-        Error::input(format!("cannot write {}: {err}", path.display()))
-            .hint("what was there is there still")
+        Error::input(format!("cannot write {}: {err}", path.display())).hint("nothing was changed")
     };
     let archive_dir = archive::create(root, &format!("{today}-{label}"), &files)
         .map_err(|err| unwritable(&root.join(archive::DIRECTORY), &err))?;
@@ -110,13 +109,13 @@ fn refuse_unfinished(
         (Some(list), None) if list.is_complete() => return Ok(()),
         (Some(list), Some(doubts)) if list.is_complete() => doubts.to_owned(),
         (Some(list), _) => {
-            format!("{} of {} stories of {name} pass", list.passing_count(), list.stories.len())
+            format!("{} of {} stories in {name} pass", list.passing_count(), list.stories.len())
         }
-        (None, _) => format!("{name} cannot be read"),
+        (None, _) => format!("cannot read {name}"),
     };
     let archive = documents.command_line("ralph archive --force");
-    Err(Error::input(format!("the work is not finished: {unfinished}"))
-        .hint(format!("`{archive}` archives it as it is")))
+    Err(Error::input(format!("work is not finished: {unfinished}"))
+        .hint(format!("to archive it anyway: {archive}")))
 }
 
 fn collect_documents(documents: &Documents) -> Result<Vec<(&'static str, Vec<u8>)>, Error> {
@@ -133,8 +132,8 @@ fn collect_documents(documents: &Documents) -> Result<Vec<(&'static str, Vec<u8>
     }
     if files.is_empty() {
         let dir = documents.display_dir();
-        return Err(Error::input(format!("there is nothing to archive in {dir}/"))
-            .hint("`ralph new` begins a piece of work"));
+        return Err(Error::input(format!("nothing to archive in {dir}/"))
+            .hint("create a task list with `ralph new`"));
     }
     Ok(files)
 }
@@ -146,7 +145,7 @@ fn label(
 ) -> Result<String, Error> {
     match (wanted, list) {
         (Some(label), _) => naming::try_label(label).ok_or_else(|| {
-            Error::usage(format!("--label {label:?} has no letter or digit to call an archive by"))
+            Error::usage(format!("--label {label:?} needs at least one letter or digit"))
         }),
         (None, Some(list)) if !list.branch_name.trim().is_empty() => {
             Ok(naming::label(&list.branch_name))
@@ -157,13 +156,13 @@ fn label(
 
 fn archived_message(shown: &str, list: Option<&TaskList>, doubts: Option<&str>) -> String {
     let Some(list) = list else {
-        return format!("Archived to {shown}; its task list could not be read.\n");
+        return format!("Archived to {shown}. The task list is unreadable.\n");
     };
     let (done, total) = (list.passing_count(), list.stories.len());
     match doubts {
         None => format!("Archived to {shown}: {done} of {total} stories complete.\n"),
         Some(doubts) => format!(
-            "Archived to {shown}: {done} of {total} stories are marked as complete; {doubts}.\n"
+            "Archived to {shown}: {done} of {total} stories marked as complete, but {doubts}.\n"
         ),
     }
 }
@@ -178,7 +177,7 @@ fn commit(root: &Path, paths: &[&Path], shown: &str, mut text: String) -> Result
                 .collect();
             if !left_out.is_empty() {
                 let files = left_out.join(", ");
-                text.push_str(&format!("Not in that commit, because git ignores it: {files}.\n"));
+                text.push_str(&format!("Not committed, because git ignores it: {files}.\n"));
             }
         }
         Ok(git::CommitResult::NoRepository) => {
@@ -190,10 +189,11 @@ fn commit(root: &Path, paths: &[&Path], shown: &str, mut text: String) -> Result
         Err(err) => {
             crate::cli::print(&text)?;
             let message = err.message.replace('\n', "\n  ");
-            let error = Error::new(ErrorKind::Scm, format!("it is not committed: {message}"));
+            let error =
+                Error::new(ErrorKind::Scm, format!("archived, but not committed: {message}"));
             let error = err.hints.into_iter().fold(error, Error::hint);
             return Err(
-                error.hint(format!("nothing is lost: {shown} is complete; commit it yourself"))
+                error.hint(format!("the archive in {shown} is complete; commit it yourself"))
             );
         }
     }

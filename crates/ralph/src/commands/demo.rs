@@ -28,8 +28,8 @@ pub struct DemoArgs {
 pub fn demo(args: &DemoArgs) -> Result<u8, Error> {
     use_trusted_path()?;
     let scratch_error = |err: std::io::Error| {
-        Error::failed(format!("cannot make the scratch repository: {err}"))
-            .hint("it goes where TMPDIR says, or to /tmp")
+        Error::failed(format!("cannot create the scratch repository: {err}"))
+            .hint("set TMPDIR to a writable directory")
     };
     let scratch = tempfile::Builder::new()
         .prefix("ralph-demo-")
@@ -47,7 +47,7 @@ pub fn demo(args: &DemoArgs) -> Result<u8, Error> {
     // Keeps ralph's own files out of the agent's changes.
     project.prepare().map_err(scratch_error)?;
     for step in demo::GIT_COMMANDS {
-        run_git(step, &dir).map_err(|err| err.hint("the demonstration needs git on the PATH"))?;
+        run_git(step, &dir).map_err(|err| err.hint("the demo needs git on the PATH"))?;
     }
     // `main` recognizes the agent by the name of this link.
     let agent = scratch.path().join(demo::AGENT_NAME);
@@ -55,9 +55,9 @@ pub fn demo(args: &DemoArgs) -> Result<u8, Error> {
     std::os::unix::fs::symlink(me, &agent).map_err(scratch_error)?;
 
     crate::cli::print(&format!(
-        "A scratch repository whose test, `{}`, fails, and an agent that claims\n\
-         too early to be done. The agent is a script that speaks like claude:\n\
-         no account, no network, and the dollars are made up.\n\n",
+        "This demo runs a loop in a scratch repository whose test (`{}`) fails.\n\
+         The agent is a script that imitates claude and claims to be done too early:\n\
+         no account, no network, and the costs are invented.\n\n",
         demo::TEST_COMMAND
     ))?;
     let flag = |key, value| FlagSetting { key, value, name: "demo".to_owned() };
@@ -73,12 +73,12 @@ pub fn demo(args: &DemoArgs) -> Result<u8, Error> {
     let code = super::run::run(&project, &run, flags)?;
     let log = run_git(&["log", "--oneline", "--stat", "-1"], &dir)?;
     let place = match args.keep {
-        true => format!("The repository is kept in {}", dir.display()),
-        false => "The scratch repository is gone again (`--keep` keeps it).".to_owned(),
+        true => format!("The repository is in {}", dir.display()),
+        false => "The scratch repository was removed (keep it with --keep).".to_owned(),
     };
     crate::cli::print(&format!(
-        "\nWhat it left in git:\n\n{log}\n{place}\n\n\
-         The same in a project of your own, with the agent that you use:\n\n  \
+        "\nThe commit it made:\n\n{log}\n{place}\n\n\
+         To do the same in your own project:\n\n  \
          ralph run -p \"Make the tests pass. Then answer <response>DONE</response>.\" -- claude\n"
     ))?;
     Ok(code)

@@ -28,17 +28,17 @@ pub fn doctor(project: &Project) -> Result<u8, Error> {
         found += u32::from(line.is_some());
         let profile = adapter.profile();
         let root_switch = profile.extras.root_switch.filter(|_| line.is_some());
-        row(&mut out, profile.name, line, &format!("to get it: {}", profile.install_command));
+        row(&mut out, profile.name, line, &format!("install it: {}", profile.install_command));
         if let Some(variable) = root_switch.filter(|variable| asks_as_root(variable)) {
             out.push_str(&format!(
-                "           {:<9} does not skip permissions as root: run ralph as an ordinary user, use \
-                 --sandbox, or set {variable}=1 if this machine is one\n",
+                "           {:<9} does not skip permissions as root: run ralph as another user, \
+                 use --sandbox, or set {variable}=1 if this machine is a sandbox\n",
                 ""
             ));
         }
     }
     if found == 0 {
-        out.push_str("  No agent was found. Any command can be one; `ralph demo` needs none.\n");
+        out.push_str("  No agent found. Any command can be one; `ralph demo` needs none.\n");
     }
     out.push_str("\nTools\n");
     for (name, args, otherwise) in [
@@ -76,7 +76,7 @@ pub fn doctor(project: &Project) -> Result<u8, Error> {
             None => out.push_str(&format!("  config     {name}, for plan, build and prompt\n")),
             Some(error) => {
                 is_wrong = true;
-                out.push_str(&format!("  config     wrong\n{}\n", error.to_string().trim_end()));
+                out.push_str(&format!("  config     invalid\n{}\n", error.to_string().trim_end()));
             }
         }
     }
@@ -89,14 +89,14 @@ pub fn doctor(project: &Project) -> Result<u8, Error> {
 /// macOS for x86-64 only.
 fn platform_status(os: &str, arch: &str, has_arm64: impl FnOnce() -> bool) -> String {
     let Some(platform) = Platform::find(os, arch) else {
-        return format!("\nPlatform: {os} {arch}\n  neither tested nor type-checked\n");
+        return format!("\nPlatform: {os} {arch}\n  untested\n");
     };
     let mut out = format!("\nPlatform: {}\n", platform.name);
     for guarantee in GUARANTEES {
         out.push_str(&format!("  {:<18} {}\n", platform.evidence(guarantee), guarantee.text));
     }
     if (os, arch) == ("macos", "x86_64") && has_arm64() {
-        out.push_str("  Rosetta translates this program: install ralph for arm64\n");
+        out.push_str("  running under Rosetta: install ralph for arm64\n");
     }
     out
 }
@@ -145,13 +145,15 @@ fn describe(found: agents::InstalledAgent, was_asked: bool) -> String {
         _ if !found.is_trusted => format!("{} ({})", agents::UNTRUSTED_LABEL, found.path),
         Some(version) => format!("{version} ({})", found.path),
         None if !was_asked => found.path,
-        None => format!("{}, which does not tell its version", found.path),
+        None => format!("{} (version unknown)", found.path),
     }
 }
 
 fn settings_status(sources: &Sources) -> (String, bool) {
     match config::load(sources) {
-        Ok(loaded) if loaded.files.is_empty() => ("none; `ralph init` writes some".into(), false),
+        Ok(loaded) if loaded.files.is_empty() => {
+            ("none; create them with `ralph init`".into(), false)
+        }
         Ok(loaded) => {
             let names: Vec<String> =
                 loaded.files.iter().map(|path| config::display_name(path)).collect();
@@ -171,16 +173,16 @@ mod tests {
         assert!(linux.starts_with("\nPlatform: Linux x86-64\n  tested             runs loops"));
         assert_eq!(linux.lines().count(), GUARANTEES.len() + 2);
         let mac = platform_status("macos", "aarch64", || unreachable!());
-        assert!(mac.contains("\n  type-checked only  ends every process"), "{mac}");
+        assert!(mac.contains("\n  type-checked only  kills every process"), "{mac}");
         let other = platform_status("freebsd", "x86_64", || unreachable!());
-        assert_eq!(other, "\nPlatform: freebsd x86_64\n  neither tested nor type-checked\n");
+        assert_eq!(other, "\nPlatform: freebsd x86_64\n  untested\n");
     }
 
     #[test]
     fn translated_program_is_reported() {
         let intel = platform_status("macos", "x86_64", || false);
         let translated = platform_status("macos", "x86_64", || true);
-        let note = "  Rosetta translates this program: install ralph for arm64\n";
+        let note = "  running under Rosetta: install ralph for arm64\n";
         assert_eq!(translated, intel + note);
     }
 }

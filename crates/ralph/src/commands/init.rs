@@ -101,13 +101,13 @@ fn settings_file(project: &Project) -> Result<(PathBuf, String), Error> {
     let (path, _) = sources.files();
     let name = config::display_name(&path);
     if path.is_dir() {
-        return Err(Error::config(format!("{name}: is a directory, a file is needed")));
+        return Err(Error::config(format!("{name} is a directory, not a file")));
     }
     if let Some(directory) = path.parent()
         && fs::metadata(directory).is_ok_and(|metadata| !metadata.is_dir())
     {
         let name = config::display_name(directory);
-        return Err(Error::config(format!("{name}: is a file, a directory is needed")));
+        return Err(Error::config(format!("{name} is a file, not a directory")));
     }
     Ok((path, name))
 }

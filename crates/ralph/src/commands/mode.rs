@@ -129,9 +129,7 @@ fn warnings(plan: &LaunchPlan<'_>, variables: &Variables) -> Vec<String> {
     if *command == LoopCommand::Plan
         && let Some(specs) = empty_specs(plan.project, variables)
     {
-        warnings.push(format!(
-            "{specs}/ holds no specifications, so the agent has nothing to plan from"
-        ));
+        warnings.push(format!("{specs}/ is empty: the agent has nothing to plan from"));
     }
     warnings
 }
@@ -160,8 +158,7 @@ fn run_spec(plan: &LaunchPlan<'_>) -> Result<RunSpec, Error> {
             spec.required.push(RequiredFile { file, message });
         }
         LoopCommand::Plan => {
-            let message =
-                format!("the run is over, but {name} is not there; `ralph build` needs it");
+            let message = format!("the run has ended without {name}, which `ralph build` needs");
             spec.required_outputs.push(RequiredFile { file, message });
         }
         _ => {}
@@ -181,7 +178,7 @@ fn loop_file(
         // A dangling link is an error, not a missing file.
         None if !is_named && path.symlink_metadata().is_err() => Ok((LoopFile::default(), None)),
         None => Err(Error::input(format!("config file not found: {}", display_name(&path)))
-            .hint("it is a file of lines NAME=value")),
+            .hint("it must have lines NAME=value")),
     }
 }
 
@@ -212,14 +209,12 @@ fn check_specs(project: &Project, template: &str, variables: &Variables) -> Resu
         return Ok(());
     }
     if project.root().join(specs).exists() {
-        return Err(Error::input(format!(
-            "what should hold the specifications is a file, and no directory: {specs}"
-        ))
-        .hint("SPECS_DIR in .ralph/config names another directory"));
+        return Err(Error::input(format!("specs directory is a file: {specs}"))
+            .hint("to use another directory, set SPECS_DIR in .ralph/config"));
     }
-    Err(Error::input(format!("the directory of the specifications is not there: {specs}"))
-        .hint(format!("write what is wanted into files in {specs}/"))
-        .hint("SPECS_DIR in .ralph/config names another directory"))
+    Err(Error::input(format!("specs directory not found: {specs}"))
+        .hint(format!("create {specs}/ and describe there what you want"))
+        .hint("to use another directory, set SPECS_DIR in .ralph/config"))
 }
 
 fn empty_specs<'v>(project: &Project, variables: &'v Variables) -> Option<&'v str> {
@@ -235,7 +230,7 @@ fn check_prompt(plan: &LaunchPlan<'_>, spec: &RunSpec, variables: &Variables) ->
     if let Some(missing) = spec.required.iter().find(|required| !required.file.is_file()) {
         let error = Error::input(missing.message.clone());
         return Err(match missing.file.symlink_metadata() {
-            Ok(_) => error.hint(format!("{} is no file", display_name(&missing.file))),
+            Ok(_) => error.hint(format!("{} is not a file", display_name(&missing.file))),
             Err(_) => error,
         });
     }
@@ -254,5 +249,5 @@ fn check_prompt(plan: &LaunchPlan<'_>, spec: &RunSpec, variables: &Variables) ->
 fn no_signal_error(name: &str, completion: &CompletionRule) -> Error {
     let signal = completion.describe();
     Error::failed(format!("{name} does not contain the completion signal {signal}"))
-        .hint("the loop ends when the agent answers with it, so that the prompt must tell it to")
+        .hint("the loop ends when the agent answers with it, so the prompt must ask for it")
 }

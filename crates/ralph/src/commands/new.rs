@@ -72,10 +72,9 @@ pub fn new(project: &Project, args: &NewArgs) -> Result<u8, Error> {
     let _unused = session::lock_task_list_idle(home, &documents.path(TASKS))?;
     if documents.dir().metadata().is_ok_and(|it| !it.is_dir()) {
         let dir = documents.display_dir();
-        return Err(Error::input(format!(
-            "{dir} is a file, and the documents go into a directory of that name"
-        ))
-        .hint(format!("move {dir} away, or name another directory: ralph new --ralph-dir PATH")));
+        return Err(Error::input(format!("{dir} is a file, not a directory")).hint(format!(
+            "move {dir} away, or use another directory: ralph new --ralph-dir PATH"
+        )));
     }
     let fresh =
         documents.initial_documents(NewDocuments { name: &name, branch: &branch, date: &today() });
@@ -87,17 +86,17 @@ pub fn new(project: &Project, args: &NewArgs) -> Result<u8, Error> {
         .collect();
     if !existing.is_empty() && !args.force {
         let archive = documents.command_line("ralph archive");
-        let (are, it) = if existing.len() == 1 { ("is", "it") } else { ("are", "them") };
-        return Err(Error::input(format!("{} {are} there already", existing.join(", ")))
-            .hint(format!("`{archive}` sets finished work aside and begins anew"))
-            .hint(format!("`{} --force` overwrites {it}", documents.command_line("ralph new"))));
+        let exist = if existing.len() == 1 { "exists" } else { "exist" };
+        return Err(Error::input(format!("{} already {exist}", existing.join(", ")))
+            .hint(format!("to archive finished work and start fresh: {archive}"))
+            .hint(format!("to overwrite: {} --force", documents.command_line("ralph new"))));
     }
     let mut files = pending_saves(&documents, fresh, args.force);
     let ignore = match active_marker::gitignore_with_marker(project.root()) {
         // A link out of the project, which git does not follow either.
         Err(err) if err.kind() == std::io::ErrorKind::PermissionDenied => {
             let marker = active_marker::MARKER_FILE;
-            crate::cli::warn(&format!("{marker} is not added to .gitignore: {err}"));
+            crate::cli::warn(&format!("cannot add {marker} to .gitignore: {err}"));
             None
         }
         ignored => ignored.map_err(|err| Error::input(format!("cannot read .gitignore: {err}")))?,
@@ -113,19 +112,19 @@ pub fn new(project: &Project, args: &NewArgs) -> Result<u8, Error> {
     let [show, add, work] =
         ["ralph tasks", "ralph tasks add", "ralph work"].map(|words| documents.command_line(words));
     crate::cli::print(&format!(
-        "Ready for {name:?}:\n\
-         \x20 {prd:<width$}  what is to be built, and why\n\
+        "Created for {name:?}:\n\
+         \x20 {prd:<width$}  the requirements\n\
          \x20 {tasks:<width$}  the stories, and which of them pass\n\
-         \x20 {progress:<width$}  what iterations did and learned\n\
-         \x20 {prompt:<width$}  what each iteration is asked\n\
+         \x20 {progress:<width$}  the agent's notes from each iteration\n\
+         \x20 {prompt:<width$}  the prompt of each iteration\n\
          \n\
          Next:\n\
          \x20 1. Describe the work in {prd}.\n\
-         \x20 2. Break it into stories in {tasks}, each small enough for one iteration,\n\
-         \x20    and name the commands that verify them.\n\
-         \x20    With ralph's plugin for Claude Code, /ralph:ralph-plan does both together with you.\n\
-         \x20 3. `{show}` shows what is there, `{add}` adds a story.\n\
-         \x20 4. `{work}` works it off.\n"
+         \x20 2. Split it into stories in {tasks}, each small enough for one iteration,\n\
+         \x20    and list the commands that verify them. `{add}` adds a story,\n\
+         \x20    `{show}` lists them. The Claude Code plugin does both steps with you:\n\
+         \x20    /ralph:ralph-plan\n\
+         \x20 3. Run the loop: {work}\n"
     ))
 }
 
@@ -146,6 +145,9 @@ pub(super) fn pending_saves(
 pub(super) fn reset_ledgers(history: &ListHistory<'_>) {
     if let Err(err) = history.ledger_paths().reset() {
         let name = history.documents.display_path(TASKS);
-        crate::cli::warn(&format!("earlier runs will be held against the new {name}: {err}"));
+        crate::cli::warn(&format!(
+            "cannot reset the history of {name}, so the new list will be \
+                                   compared with the old one: {err}"
+        ));
     }
 }

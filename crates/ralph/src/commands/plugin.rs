@@ -36,7 +36,7 @@ pub fn plugin(args: &PluginArgs) -> Result<u8, Error> {
         directory.display()
     );
     if trust::outside_program("ralph".as_ref()).is_err() {
-        text.push_str("\nIts hooks call `ralph`, which has to be on the PATH for that.\n");
+        text.push_str("\nIts hooks call `ralph`, which must be on the PATH.\n");
     }
     crate::cli::print(&text)
 }

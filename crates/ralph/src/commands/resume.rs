@@ -76,9 +76,12 @@ pub fn resume(place: &ProjectArgs, args: &ResumeArgs) -> Result<u8, Error> {
     }
     if args.runs.len() > 1 {
         if let Some(run) = args.runs.iter().find(|name| !is_worker(name)) {
-            return Err(Error::usage(format!("{run} is no worker, and runs go on one at a time"))
-                .hint(format!("ralph resume {run}"))
-                .hint("`ralph ls` lists workers, `ralph runs` lists runs"));
+            return Err(Error::usage(format!(
+                "{run} is not a worker; other runs are resumed one at \
+                                             a time"
+            ))
+            .hint(format!("ralph resume {run}"))
+            .hint("`ralph ls` lists workers, `ralph runs` lists runs"));
         }
         return resume_workers(&WorkerSelection { names: args.runs.clone(), all: false }, args);
     }
@@ -99,7 +102,7 @@ pub fn resume(place: &ProjectArgs, args: &ResumeArgs) -> Result<u8, Error> {
         return match names.first() {
             None => print("nothing to resume: every run of this project is complete\n"),
             Some(name) => print(&format!(
-                "nothing to resume but workers ({}): ralph resume {name}\n",
+                "nothing to resume except workers ({}): ralph resume {name}\n",
                 names.join(", ")
             )),
         };
@@ -120,7 +123,7 @@ fn resume_run(
         let pid = run.state.run.info.pid;
         return match worker.filter(is_paused) {
             Some(worker) => resume_workers(&WorkerSelection::single(&worker.name), args),
-            None => Err(Error::input(format!("run {id} is still going on (process {pid})"))
+            None => Err(Error::input(format!("run {id} is still active (pid {pid})"))
                 .hint("wait for it to end, or stop it first")),
         };
     }
@@ -131,8 +134,8 @@ fn resume_run(
         return resume_workers(&WorkerSelection::single(&worker.name), args);
     }
     if run.state.run.info.command == "spawn" {
-        return Err(Error::input(format!("run {id} is that of a worker that is gone"))
-            .hint("ralph spawn starts a new one"));
+        return Err(Error::input(format!("run {id} belongs to a worker that was removed"))
+            .hint("start a new one with `ralph spawn`"));
     }
     run.refuse_lost()?;
     let (mut spec, path) = run.spec(project)?;
@@ -185,12 +188,12 @@ fn is_paused(worker: &Worker) -> bool {
 
 fn resume_workers(selection: &WorkerSelection, args: &ResumeArgs) -> Result<u8, Error> {
     if selection.all && (args.max_iterations.is_some() || !args.budget.is_none()) {
-        return Err(Error::usage("--all is about workers, each of which has limits of its own")
-            .hint("name those that are to have others: ralph resume agent -n 40"));
+        return Err(Error::usage("--all cannot be combined with limits: each worker has its own")
+            .hint("name the workers: ralph resume agent -n 40"));
     }
     if args.dry_run {
-        return Err(Error::usage("--dry-run is about runs, and a worker was named")
-            .hint("`ralph status` tells how a worker was spawned"));
+        return Err(Error::usage("--dry-run does not work with workers")
+            .hint("see its settings with `ralph status`"));
     }
     worker::resume(selection, args)
 }
@@ -234,24 +237,22 @@ impl ResumedRun {
             return Ok(());
         }
         let (id, path) = (&self.dir.id, self.dir.journal());
-        let message = format!(
-            "run {id} cannot go on: it has begun, and nothing can be read of what it did ({})",
-            path.display()
-        );
+        let message =
+            format!("cannot resume run {id}: no readable line in its journal ({})", path.display());
         Err(Error::input(message)
-            .hint("put the journal back from a backup if there is one: what the run has used is only there")
-            .hint("or start the run again with the command that started it, which begins at nothing"))
+            .hint("restore the journal from a backup")
+            .hint("or start over with the command that started the run"))
     }
 
     /// What the run was started with, and the file that tells it.
     fn spec(&self, project: &Project) -> Result<(LaunchSpec, PathBuf), Error> {
         let id = &self.dir.id;
         let refused = |message: String| {
-            Error::input(message).hint("start it again with the command that started it")
+            Error::input(message).hint("start over with the command that started it")
         };
         let path = self.dir.spec();
         let unreadable = |err: &dyn std::fmt::Display| {
-            refused(format!("run {id} cannot go on: cannot read {}: {err}", path.display()))
+            refused(format!("cannot resume run {id}: cannot read {}: {err}", path.display()))
         };
         if let Some(text) = self.dir.read_spec().map_err(|err| unreadable(&err))? {
             let spec = serde_json::from_slice(&text).map_err(|err| unreadable(&err))?;
@@ -260,11 +261,12 @@ impl ResumedRun {
         match start_record_v1::run_spec(project, &self.dir, self.state.original_directory())? {
             Some(found) => Ok(found),
             None if self.state.is_new => {
-                Err(refused(format!("run {id} was cut off before it began")))
+                Err(refused(format!("run {id} was interrupted before it started")))
             }
-            None => {
-                Err(refused(format!("run {id} cannot go on: nothing tells how it was started")))
-            }
+            None => Err(refused(format!(
+                "cannot resume run {id}: there is no record of how it was \
+                                     started"
+            ))),
         }
     }
 
@@ -274,7 +276,7 @@ impl ResumedRun {
         spec.follow_move(id, project.root());
         spec.settings.warnings.extend(spec.changed_settings_warning(spec_file));
         if self.state.is_new {
-            let message = format!("run {id} was cut off before it began, and begins now");
+            let message = format!("run {id} was interrupted before it started, and starts now");
             spec.settings.warnings.push(message);
         }
     }

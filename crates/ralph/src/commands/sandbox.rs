@@ -156,8 +156,8 @@ pub(super) fn diagnosis(project: &Project) -> (bool, String) {
     for backend in Backend::on_this_system().iter().copied() {
         let name = backend.name();
         let usable = match try_backend(backend, &setup.request(project)) {
-            TrialResult::Holds(_, ms) => format!("{name} was tried and holds ({ms} ms)"),
-            TrialResult::NotTried => format!("{name} is here"),
+            TrialResult::Holds(_, ms) => format!("{name} works (tested, {ms} ms)"),
+            TrialResult::NotTried => format!("{name} is installed"),
             TrialResult::Unavailable(unusable) => {
                 failed.push((backend, unusable));
                 continue;
@@ -165,16 +165,16 @@ pub(super) fn diagnosis(project: &Project) -> (bool, String) {
         };
         let best = Backend::on_this_system().first();
         let message = match failed.iter().find(|(better, _)| Some(better) == best) {
-            None => format!("{usable}; `ralph run --sandbox` locks agents in"),
+            None => format!("{usable}; use it with `ralph run --sandbox`"),
             Some((better, unusable)) => {
-                format!("{usable}; {} would be better: {unusable}", better.name())
+                format!("{usable}; {} would isolate more: {unusable}", better.name())
             }
         };
         return (true, message);
     }
     let why: Vec<String> =
         failed.iter().map(|(backend, why)| format!("{}: {why}", backend.name())).collect();
-    (false, format!("none works, agents can do whatever you can ({})", why.join("; ")))
+    (false, format!("none works: agents can do anything you can ({})", why.join("; ")))
 }
 
 fn check(project: &Project) -> Result<u8, Error> {
@@ -187,18 +187,17 @@ fn check(project: &Project) -> Result<u8, Error> {
             TrialResult::NotTried => {
                 usable += 1;
                 out.push_str(&format!(
-                    "here    {name:<9} a run with --sandbox=docker makes one for this project and tries it out\n"
+                    "found   {name:<9} a run with --sandbox=docker creates one for this project \
+                     and tests it\n"
                 ));
             }
             TrialResult::Holds(sandbox, ms) => {
                 usable += 1;
-                out.push_str(&format!(
-                    "ok      {name:<9} it holds; starting and trying it took {ms} ms\n"
-                ));
+                out.push_str(&format!("ok      {name:<9} works (tested, {ms} ms)\n"));
                 let SandboxInfo { limits, notes, withheld, .. } = sandbox.info();
                 let withheld = (!withheld.is_empty()).then(|| {
                     let withheld = withheld.join(", ");
-                    format!("kept from the agent: {withheld}; sandbox.env passes one on")
+                    format!("withheld from the agent: {withheld}; pass one with sandbox.env")
                 });
                 let limits = limits.iter().copied();
                 for line in
@@ -216,7 +215,7 @@ fn check(project: &Project) -> Result<u8, Error> {
         }
     }
     if usable == 0 {
-        out.push_str("\nNone can be used here: agents run as your user, on your files.\n");
+        out.push_str("\nNone works here: agents run as you, with access to all your files.\n");
     }
     crate::cli::print(&out)?;
     Ok(u8::from(usable == 0))
@@ -242,7 +241,7 @@ fn ls() -> Result<u8, Error> {
         out.push_str(&format!("{name:<12} docker    kept for its project\n"));
     }
     if out.is_empty() {
-        out.push_str("There are no sandboxes.\n");
+        out.push_str("No sandboxes.\n");
     }
     crate::cli::print(&out)
 }
@@ -251,8 +250,8 @@ fn stop(name: &str) -> Result<u8, Error> {
     if docker::list().iter().any(|known| known == name) {
         return docker::manage(name, false).map(|()| 0).map_err(|err| Error::failed(err.reason));
     }
-    Err(Error::input(format!("there is no sandbox {name} that could be stopped"))
-        .hint("only those of Docker go on without a run; `ralph sandbox ls` lists all"))
+    Err(Error::input(format!("cannot stop sandbox {name}: not found"))
+        .hint("only Docker sandboxes outlive a run; `ralph sandbox ls` lists them"))
 }
 
 fn rm(name: &str) -> Result<u8, Error> {
@@ -262,13 +261,13 @@ fn rm(name: &str) -> Result<u8, Error> {
     let all = scratch::list(&scratch::sandboxes()?);
     let Some(listed) = all.iter().find(|listed| listed.path.file_name() == Some(OsStr::new(name)))
     else {
-        return Err(Error::input(format!("there is no sandbox {name}"))
-            .hint("`ralph sandbox ls` lists them; what nobody uses is removed by itself"));
+        return Err(Error::input(format!("sandbox not found: {name}"))
+            .hint("`ralph sandbox ls` lists them; unused ones are removed automatically"));
     };
     if listed.in_use {
         let pid = listed.note.as_ref().map_or(0, |note| note.pid);
-        return Err(Error::input(format!("{name} is in use by process {pid}"))
-            .hint("it goes when that ends"));
+        return Err(Error::input(format!("sandbox {name} is in use (pid {pid})"))
+            .hint("it is removed when that process ends"));
     }
     scratch::remove(&listed.path)
         .map_err(|err| Error::failed(format!("cannot remove {}: {err}", listed.path.display())))?;
@@ -291,7 +290,7 @@ fn shell(project: &Project, backend: Option<&str>, command: &[OsString]) -> Resu
     let terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
     if !terminal && command.is_empty() {
         return Err(Error::usage("a shell needs a terminal")
-            .hint("give it a command: ralph sandbox shell -- npm test"));
+            .hint("pass a command: ralph sandbox shell -- npm test"));
     }
     let mut stdin = Vec::new();
     if !terminal {
@@ -311,7 +310,7 @@ fn shell(project: &Project, backend: Option<&str>, command: &[OsString]) -> Resu
     } else {
         run(inside.as_mut(), &launch, None, || {})
     };
-    let exit = exit.map_err(|err| Error::failed(format!("the sandbox: {err}")))?;
+    let exit = exit.map_err(|err| Error::failed(format!("sandbox: {err}")))?;
     let (stuck, traces): (Vec<_>, Vec<_>) =
         inside.cleanup().into_iter().partition(SandboxTrace::is_not_restored);
     traces.iter().for_each(|trace| print_warning(&trace.to_string()));
@@ -337,8 +336,8 @@ fn select_sandbox(
             Some(backend) => RequestedBackend::Named(backend, SelectionOrigin::User),
             None => {
                 let names: Vec<&str> = Backend::ALL.iter().map(|backend| backend.name()).collect();
-                return Err(Error::usage(format!("there is no sandbox {name}"))
-                    .hint(format!("known are {}", names.join(", "))));
+                return Err(Error::usage(format!("sandbox not found: {name}"))
+                    .hint(format!("use one of {}", names.join(", "))));
             }
         },
     };
@@ -347,7 +346,7 @@ fn select_sandbox(
     memory.save(&requested, &selection_result)?;
     match selection_result {
         Selection::Found { sandbox, .. } => Ok(sandbox),
-        Selection::None | Selection::Unavailable(_) => Err(Error::input("there is no sandbox")),
+        Selection::None | Selection::Unavailable(_) => Err(Error::input("no sandbox works here")),
     }
 }
 
@@ -368,7 +367,7 @@ fn run(
         for refusal in inside.proxy().map(|proxy| proxy.refusals()).unwrap_or_default() {
             if !reported.contains(&refusal) {
                 print_warning(&format!(
-                    "refused {}:{}, because {}; to allow it, add {:?} to sandbox.allowedDomains",
+                    "blocked {}:{}: {}. To allow it, add {:?} to sandbox.allowedDomains",
                     refusal.host,
                     refusal.port,
                     refusal.reason(),

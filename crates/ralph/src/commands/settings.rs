@@ -168,7 +168,7 @@ fn table(loaded: &LoadedSettings, loop_file: Option<&LoopFileView>) -> String {
     if let Some(view) = loop_file {
         let name = config::display_name(&view.path);
         let Some(problem) = view.problem() else {
-            table.push_str(&format!("\n# for plan, build and prompt, by {name}:\n"));
+            table.push_str(&format!("\n# plan, build and prompt, from {name}:\n"));
             for (key, value, origin) in view.settings() {
                 table.push_str(&row(&key, &value, origin));
                 table.push('\n');
@@ -179,7 +179,7 @@ fn table(loaded: &LoadedSettings, loop_file: Option<&LoopFileView>) -> String {
             }
             return table;
         };
-        table.push_str("\n# plan, build and prompt cannot start, because their config is wrong:\n");
+        table.push_str("\n# plan, build and prompt cannot start: invalid config:\n");
         for line in problem.message.lines() {
             table.push_str(&format!("# {line}\n"));
         }
@@ -283,7 +283,7 @@ mod tests {
         .unwrap();
         let (out, warnings) = render(&sources, false).unwrap();
         let out = out.replace(&dir.path().display().to_string(), "DIR");
-        let (of_all, of_modes) = out.split_once("\n# for plan, build and prompt, by").unwrap();
+        let (of_all, of_modes) = out.split_once("\n# plan, build and prompt, from").unwrap();
         assert!(of_all.contains("agent.command = \"claude\""), "{out}");
         for line in [
             "agent.command = \"codex\"                     # DIR/.ralph/config:1 (AGENT_TYPE)",

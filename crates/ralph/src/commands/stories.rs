@@ -19,7 +19,7 @@ pub fn table(list: &TaskList, gone: usize, name: &str, room: Option<usize>) -> S
     let (done, total) = (list.passing_count(), list.stories.len() + gone);
     let project = if project.is_empty() { String::new() } else { format!("{project}: ") };
     if total == 0 {
-        let _ = writeln!(out, "{project}no stories in {name} yet; `ralph tasks add` adds one");
+        let _ = writeln!(out, "{project}no stories in {name} yet; add one with `ralph tasks add`");
         return out;
     }
     let _ = writeln!(out, "{project}{} ({name})\n", progress_text(done, total));

@@ -149,8 +149,8 @@ pub struct SetArgs {
 
 /// JSON has no infinities and no NaN.
 fn parse_finite(text: &str) -> Result<f64, String> {
-    let number: f64 = text.parse().map_err(|_| "it is not a number".to_owned())?;
-    if number.is_finite() { Ok(number) } else { Err("it is not a finite number".to_owned()) }
+    let number: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if number.is_finite() { Ok(number) } else { Err("not a finite number".to_owned()) }
 }
 
 pub fn tasks(project: &Project, args: &TasksArgs) -> Result<u8, Error> {
@@ -178,10 +178,9 @@ pub fn read_valid(documents: &Documents) -> Result<TaskList, Error> {
     if list.stories.is_empty() {
         let add = documents.command_line("ralph tasks add");
         let name = documents.display_path(TASKS);
-        let plugin =
-            "with ralph's plugin for Claude Code, /ralph:ralph-plan writes them together with you";
-        return Err(Error::input(format!("there are no stories in {name} yet"))
-            .hint(format!("write them there, or one by one: {add} \"TITLE\" --criterion \"TEXT\""))
+        let plugin = "or plan them with the Claude Code plugin: /ralph:ralph-plan";
+        return Err(Error::input(format!("no stories in {name} yet"))
+            .hint(format!("add one: {add} \"TITLE\" --criterion \"TEXT\""))
             .hint(plugin));
     }
     match list.problems().as_slice() {
@@ -195,8 +194,8 @@ fn unreadable_error(documents: &Documents, err: &io::Error) -> Error {
     match err.kind() {
         io::ErrorKind::NotFound => {
             let new = documents.command_line("ralph new");
-            Error::input(format!("there is no task list: {name}"))
-                .hint(format!("`{new}` makes one; --ralph-dir says where else it is"))
+            Error::input(format!("task list not found: {name}"))
+                .hint(format!("create one with `{new}`, or name its directory with --ralph-dir"))
         }
         _ => Error::input(format!("cannot use {name}: {err}")),
     }
@@ -272,7 +271,7 @@ fn next(history: &ListHistory<'_>, format: TasksFormat) -> Result<u8, Error> {
         (None, TasksFormat::Text) => match history.completeness_doubts(&list) {
             None => crate::cli::print("every story passes\n"),
             Some(doubts) => {
-                crate::cli::print(&format!("every story is marked as passing; {doubts}\n"))
+                crate::cli::print(&format!("every story is marked as passing, but {doubts}\n"))
             }
         },
     }
@@ -287,10 +286,9 @@ fn find<'a>(documents: &Documents, list: &'a TaskList, id: &str) -> Result<&'a S
             .map(|story| (strsim::jaro_winkler(&story.id.to_lowercase(), &wanted), story))
             .filter(|(nearness, _)| *nearness > 0.8)
             .max_by(|a, b| a.0.total_cmp(&b.0));
-        let error =
-            Error::input(format!("there is no story {id:?} in {}", documents.display_path(TASKS)));
+        let error = Error::input(format!("no story {id:?} in {}", documents.display_path(TASKS)));
         match near {
-            Some((_, story)) => error.hint(format!("there is {}", story.id)),
+            Some((_, story)) => error.hint(format!("its stories: {}", story.id)),
             None => error.hint(format!("`{}` lists them", documents.command_line("ralph tasks"))),
         }
     })
@@ -311,8 +309,10 @@ fn add(history: &ListHistory<'_>, args: &AddArgs, format: TasksFormat) -> Result
     let requested_id = args.id.as_deref().map(|id| one_line("the id", id)).transpose()?;
     let criteria: Vec<String> = args.criteria.iter().map(|text| normalize_lines(text)).collect();
     if criteria.iter().any(String::is_empty) {
-        return Err(Error::usage("a criterion is empty")
-            .hint("say what must hold once the story is done: --criterion \"A mail is sent\""));
+        return Err(Error::usage("a criterion is empty").hint(
+            "describe what must be true when the story is done: --criterion \"A mail is \
+                   sent\"",
+        ));
     }
     let mut id = String::new();
     edit_list(documents, |text, list| {
@@ -352,10 +352,8 @@ fn one_line<'a>(label: &str, text: &'a str) -> Result<&'a str, Error> {
         return Err(Error::usage(format!("{label} is empty")));
     }
     if text.chars().any(char::is_control) {
-        return Err(Error::usage(format!(
-            "{label} has a line break, a tab or another control character in it: {text:?}"
-        ))
-        .hint("write it on one line; --description has room for more"));
+        return Err(Error::usage(format!("{label} contains a control character: {text:?}"))
+            .hint("write it on one line; use --description for longer text"));
     }
     Ok(text)
 }
@@ -377,7 +375,7 @@ fn number(number: f64) -> Value {
 
 fn set(documents: &Documents, args: &SetArgs, format: TasksFormat) -> Result<u8, Error> {
     if args.passes == Some(false) && args.passes_or_not.is_some() {
-        return Err(Error::usage("--passes says two things: use --passes, or --passes=false"));
+        return Err(Error::usage("conflicting values: use --passes or --passes=false"));
     }
     let passes = args.passes_or_not.or(args.passes);
     let title = args.title.as_deref().map(|title| one_line("the title", title)).transpose()?;
@@ -405,14 +403,14 @@ fn set(documents: &Documents, args: &SetArgs, format: TasksFormat) -> Result<u8,
         .filter_map(|(field, value)| Some((field, value?)))
         .collect();
         if changes.is_empty() {
-            return Err(Error::usage("there is nothing to change")
-                .hint("say what: `ralph tasks set --help` lists it"));
+            return Err(Error::usage("nothing to change")
+                .hint("name a field to set; `ralph tasks set --help` lists them"));
         }
         Ok(edit::set_in_story(text, &args.id, &changes))
     });
     changed.map_err(|err| match passes {
         Some(true) if args.notes.is_none() && err.message.contains("notes:") => {
-            err.hint("say what was done with the mark: --passes --notes \"…\"")
+            err.hint("describe what was done: --passes --notes \"…\"")
         }
         _ => err,
     })?;
@@ -436,7 +434,7 @@ fn edit_list(
         let before = list.problems();
         let changed = edit(text, &list)?.ok_or_else(|| {
             let name = documents.display_path(TASKS);
-            Error::failed(format!("cannot find the place to change in {name}"))
+            Error::failed(format!("cannot find the value to change in {name}"))
         })?;
         let after = match tasks::parse(changed.as_bytes()) {
             Ok(list) => list.problems(),

@@ -69,8 +69,8 @@ pub(super) fn launch(mut plan: LaunchPlan<'_>) -> Result<u8, Error> {
             return state.print_nothing_to_do();
         }
         plan.spec.settings.warnings.push(format!(
-            "no command verifies the work: {} has no verifyCommands and the settings have no \
-             guardrails, so that the agent's word is all there is",
+            "nothing verifies the work: {} has no verifyCommands, and the settings have no \
+             guardrails",
             state.name
         ));
     }
@@ -120,7 +120,7 @@ impl ListState {
             None => history.load(has_guardrails),
         };
         let (list, memory) = loaded.map_err(|err| {
-            let saved = "what its stories were when the last run saw them is in";
+            let saved = "the stories of the last run are in";
             let file = paths.newest_file().map(|path| format!("{saved} {}", path.display()));
             file.into_iter().fold(err, Error::hint)
         })?;
@@ -154,11 +154,11 @@ impl ListState {
         let ListState { name, paths, list, memory, accepted, .. } = self;
         memory.ledger_problem.iter().for_each(|message| crate::cli::warn(message));
         if *accepted && let Err(err) = paths.accept(&memory.ledger) {
-            crate::cli::warn(&format!("that {name} was accepted cannot be remembered: {err}"));
+            crate::cli::warn(&format!("cannot save that {name} was accepted: {err}"));
         }
         let n = list.stories.len();
         crate::cli::print(&format!(
-            "nothing to do: all stories of {name} pass ({n} of {n}), and there is no command that verifies it\n"
+            "nothing to do: all {n} stories in {name} pass, and no command verifies them\n"
         ))
     }
 
@@ -180,10 +180,10 @@ fn list_shrunk_error(documents: &Documents, memory: &TaskMemory) -> Error {
     let losses = memory.changes.losses().join("; ");
     let accept = documents.command_line("ralph work --accept-list");
     Error::input(format!(
-        "every story of {name} passes, but it is not as {source} left it: {losses}"
+        "every story in {name} passes, but the list has changed since {source}: {losses}"
     ))
-    .hint(format!("if that is what you mean, say so: {accept}"))
-    .hint("if not, put back what is gone; git may have it")
+    .hint(format!("to accept the list: {accept}"))
+    .hint("or restore what was removed, for example from git")
 }
 
 fn work_guardrails(settings: &Settings, ledger: &Ledger) -> Vec<GuardrailSpec> {

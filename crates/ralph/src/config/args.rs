@@ -25,7 +25,7 @@ pub(crate) fn split(element: &str) -> Result<Vec<String>, String> {
     }
     shell_words::split(element).map_err(|_| {
         format!(
-            "a quote is not closed in {}; give the flag and its value as two elements",
+            "unclosed quote in {}; write the flag and its value as two elements",
             quote(&text::truncate(&redact_command(element), 40, "…"))
         )
     })
@@ -60,8 +60,7 @@ mod tests {
         let flags = ["-p".to_owned(), "--say don't".to_owned()];
         assert_eq!(
             agent_args(&flags).unwrap_err(),
-            "agent.flags[1]: a quote is not closed in \"--say don't\"; \
-             give the flag and its value as two elements"
+            "agent.flags[1]: unclosed quote in \"--say don't\"; write the flag and its value as two elements"
         );
     }
 }

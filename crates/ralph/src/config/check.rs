@@ -35,7 +35,7 @@ pub(crate) fn find_problems(document: &Value) -> Vec<String> {
         HostAllowList::default().add(domain).err().map(|bad| bad.to_string())
     });
     if document.pointer("/scm/paths").and_then(Value::as_array).is_some_and(Vec::is_empty) {
-        problems.push("scm.paths: must not be empty; [\".\"] is all of the project".to_owned());
+        problems.push("scm.paths: must not be empty; use [\".\"] for the whole project".to_owned());
     }
     problems
 }
@@ -69,7 +69,7 @@ fn check(schema: &Value, value: &Value, path: &str, problems: &mut Vec<String>) 
 
 fn check_string(schema: &Value, text: &str, value: &Value, path: &str, problems: &mut Vec<String>) {
     if text.contains('\0') {
-        problems.push(format!("{path}: must not hold a NUL character"));
+        problems.push(format!("{path}: must not contain a NUL character"));
     } else if schema["format"] == duration::FORMAT {
         check_duration(schema, value, path, problems);
     } else if schema["minLength"].as_u64() > Some(0) && text.trim().is_empty() {
@@ -93,11 +93,11 @@ fn check_number(schema: &Value, value: &Value, path: &str, problems: &mut Vec<St
     let smallest = schema["minimum"].as_f64();
     let found = describe_value(path, value);
     if let Some(smallest) = smallest.filter(|&smallest| number < smallest) {
-        problems.push(format!("{path}: must be at least {smallest}, {found} is not"));
+        problems.push(format!("{path}: must be at least {smallest}, not {found}"));
     } else if schema["exclusiveMinimum"].as_f64() >= Some(number) {
-        problems.push(format!("{path}: must be more than 0, {found} is not"));
+        problems.push(format!("{path}: must be more than 0, not {found}"));
     } else if number > largest {
-        problems.push(format!("{path}: must be at most {largest}, {found} is not"));
+        problems.push(format!("{path}: must be at most {largest}, not {found}"));
     }
 }
 
@@ -119,7 +119,7 @@ fn check_object(schema: &Value, map: &Map<String, Value>, path: &str, problems: 
             check(schema, value, &path_of_key, problems);
         } else if schema["additionalProperties"].is_object() {
             if key.is_empty() || key.contains(['=', '\0']) {
-                problems.push(format!("{path_of_key}: not the name of a variable"));
+                problems.push(format!("{path_of_key}: not a valid variable name"));
             }
             check(&schema["additionalProperties"], value, &path_of_key, problems);
         } else {
@@ -203,7 +203,7 @@ fn unknown_key(parent: &str, key: &str, schema: &Value) -> String {
                 "" => "at the top level".to_owned(),
                 _ => format!("in {parent}"),
             };
-            format!("{path}: unknown key; {place} there is {known}")
+            format!("{path}: unknown key; keys {place}: {known}")
         }
     }
 }
@@ -245,8 +245,9 @@ mod tests {
             ),
             (
                 json!({"agent": {"flags": ["-p", "--say it's"]}}),
-                &["agent.flags[1]: a quote is not closed in \"--say it's\"; \
-                   give the flag and its value as two elements"],
+                &[
+                    "agent.flags[1]: unclosed quote in \"--say it's\"; write the flag and its value as two elements",
+                ],
             ),
             (json!({"agent": []}), &["agent: expected an object, found an empty array"]),
             (
@@ -256,7 +257,7 @@ mod tests {
             (json!({"agent": {"command": " "}}), &["agent.command: must not be blank"]),
             (
                 json!({"agent": {"command": "a\0b"}}),
-                &["agent.command: must not hold a NUL character"],
+                &["agent.command: must not contain a NUL character"],
             ),
             (
                 json!({"agent": {"type": "klaude"}}),
@@ -269,7 +270,7 @@ mod tests {
                     "agent.env.API_KEY: expected a string, found the number (not shown)",
                     "agent.env.LEVEL: expected a string, found the number 3",
                     "agent.env[\"a b\"]: expected a string, found true",
-                    "agent.env[\"x=y\"]: not the name of a variable",
+                    "agent.env[\"x=y\"]: not a valid variable name",
                 ],
             ),
             (
@@ -287,19 +288,19 @@ mod tests {
             (json!({"command": "claude"}), &["command: unknown key; did you mean agent.command?"]),
             (
                 json!({"stall": {"zzz\u{1b}": 1}}),
-                &["stall[\"zzz\\u001b\"]: unknown key; in stall there is iterations"],
+                &["stall[\"zzz\\u001b\"]: unknown key; keys in stall: iterations"],
             ),
             (
                 json!({"maximumIterations": 0}),
-                &["maximumIterations: must be at least 1, the number 0 is not"],
+                &["maximumIterations: must be at least 1, not the number 0"],
             ),
             (
                 json!({"maximumIterations": -1}),
-                &["maximumIterations: must be at least 1, the number -1 is not"],
+                &["maximumIterations: must be at least 1, not the number -1"],
             ),
             (
                 json!({"maximumIterations": 4_294_967_296_u64}),
-                &["maximumIterations: must be at most 4294967295, the number 4294967296 is not"],
+                &["maximumIterations: must be at most 4294967295, not the number 4294967296"],
             ),
             (
                 json!({"maximumIterations": 1.5, "outputTruncateChars": "5000"}),
@@ -341,8 +342,8 @@ mod tests {
             (
                 json!({"budget": {"costUsd": 0, "tokens": 0, "duration": "0s"}}),
                 &[
-                    "budget.costUsd: must be more than 0, the number 0 is not",
-                    "budget.tokens: must be at least 1, the number 0 is not",
+                    "budget.costUsd: must be more than 0, not the number 0",
+                    "budget.tokens: must be at least 1, not the number 0",
                     "budget.duration: must be more than 0",
                 ],
             ),

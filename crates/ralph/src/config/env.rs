@@ -132,7 +132,7 @@ fn parse_value(schema: &Value, text: &str) -> Result<Value, String> {
         return serde_json::from_str(trimmed).map_err(|error| format!("not valid JSON: {error}"));
     }
     if allows("array") && schema::allows(&schema["items"], "string") {
-        let words = shell_words::split(text).map_err(|_| "a quote is not closed".to_owned())?;
+        let words = shell_words::split(text).map_err(|_| "unclosed quote".to_owned())?;
         return Ok(Value::from(words));
     }
     Ok(Value::from(text))
@@ -231,7 +231,7 @@ mod tests {
             environment.problems,
             [
                 "environment RALPH_AGENT__ENV: not valid JSON: expected value at line 1 column 1",
-                "environment RALPH_AGENT__FLAGS: a quote is not closed",
+                "environment RALPH_AGENT__FLAGS: unclosed quote",
                 "environment RALPH_GUARDRAILS: not valid JSON: key must be a string at line 1 column 3",
             ]
         );

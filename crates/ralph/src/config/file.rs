@@ -24,7 +24,7 @@ pub(crate) fn read(path: &Path, name: &str) -> Result<Option<Value>, Error> {
         Err(error) => {
             let problem = match error.kind() {
                 io::ErrorKind::NotFound => return Ok(None),
-                io::ErrorKind::IsADirectory => "is a directory, a file is needed".to_owned(),
+                io::ErrorKind::IsADirectory => "is a directory, not a file".to_owned(),
                 io::ErrorKind::FileTooLarge => format!("is larger than {} MiB", MAX_BYTES >> 20),
                 _ => format!("cannot be read: {error}"),
             };
@@ -38,8 +38,9 @@ pub(crate) fn parse(bytes: Vec<u8>, name: &str) -> Result<Value, Error> {
     let text = utf8_text(bytes, name)?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     if text.trim().is_empty() {
-        return Err(Error::config(format!("{name}: is empty"))
-            .hint("put {} into it, or let `ralph init` write it"));
+        return Err(
+            Error::config(format!("{name}: is empty")).hint("put {} into it, or run `ralph init`")
+        );
     }
     serde_json::from_str::<StrictValue>(text)
         .map(|document| document.0)
@@ -50,8 +51,7 @@ pub(super) fn utf8_text(bytes: Vec<u8>, name: &str) -> Result<String, Error> {
     String::from_utf8(bytes).map_err(|error| {
         let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = memchr::memchr_iter(b'\n', before).count() + 1;
-        Error::config(format!("{name}:{line}: not valid UTF-8"))
-            .hint("save the file with the encoding UTF-8")
+        Error::config(format!("{name}:{line}: not valid UTF-8")).hint("save the file as UTF-8")
     })
 }
 
@@ -72,11 +72,11 @@ fn malformed(text: &str, name: &str, error: &serde_json::Error) -> Error {
     let (before, after) = line.split_at(start);
 
     let hint = if after.starts_with("//") || after.starts_with("/*") || after.starts_with('#') {
-        Some("comments are not allowed in JSON")
+        Some("JSON does not allow comments")
     } else if problem == "trailing comma" {
         Some("remove the comma before the closing bracket")
     } else if after.starts_with('\'') {
-        Some("JSON has double quotes only")
+        Some("JSON needs double quotes")
     } else {
         None
     };
@@ -161,7 +161,7 @@ impl<'de> Visitor<'de> for StrictVisitor {
         let mut map = Map::new();
         while let Some(key) = access.next_key::<String>()? {
             if map.contains_key(&key) {
-                let message = format!("the key {} is there twice", quote(&key));
+                let message = format!("duplicate key {}", quote(&key));
                 return Err(serde::de::Error::custom(message));
             }
             map.insert(key, access.next_value::<StrictValue>()?.0);
@@ -185,8 +185,8 @@ mod tests {
     #[test]
     fn malformed_settings_file_error_shows_position() {
         for (text, expected) in [
-            ("", "s.json: is empty\nhint: put {} into it, or let `ralph init` write it"),
-            ("\u{feff} \n", "s.json: is empty\nhint: put {} into it, or let `ralph init` write it"),
+            ("", "s.json: is empty\nhint: put {} into it, or run `ralph init`"),
+            ("\u{feff} \n", "s.json: is empty\nhint: put {} into it, or run `ralph init`"),
             (
                 "{\n  \"agent\": {\n    \"flags\": [],\n  }\n}\n",
                 "s.json:4:3: not valid JSON: trailing comma\n  4 |   }\n    |   ^\n\
@@ -195,12 +195,12 @@ mod tests {
             (
                 "{\n  // mine\n  \"a\": 1\n}",
                 "s.json:2:3: not valid JSON: key must be a string\n  2 |   // mine\n    |   ^\n\
-                 hint: comments are not allowed in JSON",
+                 hint: JSON does not allow comments",
             ),
             (
                 "{\"a\": /* x */ 1}",
                 "s.json:1:7: not valid JSON: expected value\n  1 | {\"a\": /* x */ 1}\n    |       ^\n\
-                 hint: comments are not allowed in JSON",
+                 hint: JSON does not allow comments",
             ),
             (
                 "{\"é世\": x}",
@@ -209,7 +209,7 @@ mod tests {
             (
                 "{'a': 1}",
                 "s.json:1:2: not valid JSON: key must be a string\n  1 | {'a': 1}\n    |  ^\n\
-                 hint: JSON has double quotes only",
+                 hint: JSON needs double quotes",
             ),
             (
                 "{\"a\": 1",
@@ -222,7 +222,7 @@ mod tests {
             ),
             (
                 "{\r\n\t\"a\": 1,\r\n\t\"a\": 2\r\n}",
-                "s.json:3:4: not valid JSON: the key \"a\" is there twice\n  3 |  \"a\": 2\n    |    ^",
+                "s.json:3:4: not valid JSON: duplicate key \"a\"\n  3 |  \"a\": 2\n    |    ^",
             ),
         ] {
             assert_eq!(problem(text), expected, "{text:?}");
@@ -258,10 +258,7 @@ mod tests {
     fn missing_directory_and_oversized_files_are_handled() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(read(&dir.path().join("none"), "n").unwrap(), None);
-        assert_eq!(
-            read(dir.path(), "d").unwrap_err().message,
-            "d: is a directory, a file is needed"
-        );
+        assert_eq!(read(dir.path(), "d").unwrap_err().message, "d: is a directory, not a file");
         let large = dir.path().join("large");
         std::fs::File::create(&large).unwrap().set_len(MAX_BYTES + 1).unwrap();
         assert_eq!(read(&large, "l").unwrap_err().message, "l: is larger than 4 MiB");

@@ -51,8 +51,8 @@ pub fn read(
         Ok(bytes) => bytes,
         Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(err) if err.kind() == io::ErrorKind::IsADirectory => {
-            return Err(Error::config(format!("the config is a directory: {name}"))
-                .hint("it is a file of lines NAME=value"));
+            return Err(Error::config(format!("config file is a directory: {name}"))
+                .hint("it must have lines NAME=value"));
         }
         Err(err) => return Err(Error::config(format!("cannot read {name}: {err}"))),
     };
@@ -105,8 +105,8 @@ fn parse(
     }
     if let Some(set) = value("AGENT_ARGS") {
         let args = shell_words::split(&set.value).map_err(|_| {
-            Error::config(format!("{name}:{}: AGENT_ARGS: a quote is not closed", set.line))
-                .hint("it is split into arguments as a shell would")
+            Error::config(format!("{name}:{}: AGENT_ARGS: unclosed quote", set.line))
+                .hint("its words are split as a shell would")
         })?;
         override_setting("agent.args", json!(args), set);
     }
@@ -138,7 +138,7 @@ fn parse(
     let lookalikes = assigned.values().filter_map(|set| {
         let known = nearest_variable(&set.name)?;
         Some(format!(
-            "{name}:{}: {} is only a variable for prompts; did you mean {known}?",
+            "{name}:{}: {} is not a setting, only a prompt variable; did you mean {known}?",
             set.line, set.name
         ))
     });
@@ -201,7 +201,7 @@ mod tests {
             let expected: Vec<String> = known
                 .map(|known| {
                     format!(
-                        "config:2: {name} is only a variable for prompts; did you mean {known}?"
+                        "config:2: {name} is not a setting, only a prompt variable; did you mean {known}?"
                     )
                 })
                 .into_iter()
@@ -261,6 +261,6 @@ mod tests {
             assert!(error.message.starts_with(message), "{error}");
         }
         let file = parse("A=1\nB=$NOBODY", "config", |_| None).unwrap();
-        assert!(file.warnings[0].starts_with("config:2: there is no variable NOBODY"));
+        assert!(file.warnings[0].starts_with("config:2: variable NOBODY is not set"));
     }
 }

@@ -15,92 +15,91 @@ pub use ralph_sandbox::settings::{Sandbox, SandboxBackend, SandboxNetwork};
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[schemars(title = "ralph settings")]
 pub struct Settings {
-    /// Where an editor finds the schema of this file. ralph itself does not read it.
+    /// URL of the JSON schema, for editors. ralph ignores it.
     #[serde(rename = "$schema", skip_serializing_if = "Option::is_none")]
     pub schema: Option<String>,
 
-    /// How many iterations there may be before the loop stops. Unset: 10; `ralph spawn` must be
-    /// told.
+    /// Maximum number of iterations. Unset: 10; required for `ralph spawn`.
     #[schemars(
         range(min = 1),
-        extend("x-default" = "10; spawn must be told")
+        extend("x-default" = "10; required for spawn")
     )]
     pub maximum_iterations: Option<u32>,
 
-    /// The text between `<response>` and `</response>` that ends the loop; case does not matter.
+    /// Answer between `<response>` and `</response>` that completes the run; case is ignored.
     #[schemars(length(min = 1))]
     pub completion_response: String,
 
-    /// How many characters from the beginning of a failed guardrail's output go into the next prompt.
+    /// Characters of a failed guardrail's output that go into the next prompt, from its beginning.
     pub output_truncate_chars: u32,
 
-    /// How many characters from the end of that output follow, if it was cut.
+    /// Characters from the end of that output that follow, if it was truncated.
     pub output_tail_chars: u32,
 
-    /// Show what the agent does while it does it.
+    /// Show the agent's work live.
     pub stream_agent_output: bool,
 
     /// Put `Iteration X of Y, Z remaining.` before each prompt.
     pub include_iteration_count_in_prompt: bool,
 
-    /// The program that does the work.
+    /// The agent and how to call it.
     pub agent: AgentSettings,
 
     /// Commands that must all exit with 0 before a completion counts.
     pub guardrails: Vec<GuardrailSettings>,
 
-    /// What to do with the changes once all guardrails have passed. Unset: nothing.
+    /// Version control tasks after an iteration that passes. Unset: none.
     pub scm: Option<ScmSettings>,
 
-    /// End an agent that has printed nothing for so long, in seconds or as `"5m"`; 0: never.
+    /// Stop an agent that prints nothing for this long, in seconds or as `"5m"`; 0: never.
     /// Unset: 0; for `ralph spawn` 300, or 60 with `--interactive`.
     #[serde(serialize_with = "Duration::maybe_as_seconds")]
     #[schemars(extend("x-default" = "0; spawn 300, or 60 with --interactive"))]
     pub inactivity_timeout_seconds: Option<Duration>,
 
-    /// End an agent that has printed nothing for so many minutes while none of its tools runs: its
-    /// connection to the model is probably dead. It is warned of after a quarter of that; 0: never.
-    /// Only for agents whose stream tells of tools.
+    /// Stop an agent that prints nothing for this many minutes while no tool runs: it has probably
+    /// lost its connection. ralph warns after a quarter of the time; 0: never. Only for agents that
+    /// report their tools.
     #[schemars(extend("minimum" = 0))]
     pub silent_model_minutes: f64,
 
-    /// End an iteration that takes longer than this, in seconds or as `"2h"`; 0: never.
+    /// Stop an iteration after this time, in seconds or as `"2h"`; 0: never.
     #[serde(serialize_with = "Duration::as_seconds")]
     pub iteration_timeout_seconds: Duration,
 
-    /// End an agent that has given its final result and is still there after so long, in seconds or
+    /// Stop an agent that has given its final result but does not exit, after this time, in seconds or
     /// as `"10s"`.
     #[serde(serialize_with = "Duration::as_seconds")]
     pub result_grace_seconds: Duration,
 
-    /// What a run may use up before it is stopped.
+    /// Limits on cost, tokens and time.
     pub budget: BudgetSettings,
 
-    /// What happens when the agent fails.
+    /// Retries after a failure of the agent.
     pub retry: RetrySettings,
 
-    /// What happens when the agent's account has used up its limit.
+    /// Waiting for rate limits.
     pub rate_limit: RateLimitSettings,
 
-    /// What happens when iterations change nothing.
+    /// Detection of iterations that change nothing.
     pub stall: StallSettings,
 
-    /// Where the agent is locked in.
+    /// Isolation of the agent.
     pub sandbox: Sandbox,
 
-    /// The blocklist of commands that Claude Code is kept from running.
+    /// Blocklist of commands for Claude Code.
     pub hooks: HooksSettings,
 
-    /// How a run looks in the terminal.
+    /// Output in the terminal.
     pub display: DisplaySettings,
 
-    /// What is kept of past runs.
+    /// Data kept of past runs.
     pub runs: RunsSettings,
 
     /// Background workers.
     pub worker: WorkerSettings,
 
-    /// The command that is notified when a run ends, pauses or waits, or when its model falls silent.
+    /// Notifications when a run ends, pauses or waits, or when its agent falls silent.
     pub notify: NotifySettings,
 }
 
@@ -135,58 +134,58 @@ impl Default for Settings {
     }
 }
 
-/// The program that does the work.
+/// The agent and how to call it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct AgentSettings {
-    /// The program: a name on the PATH or a path. It is never split, so it may hold spaces.
+    /// The program: a name on the PATH or a path. It is never split, so it may contain spaces.
     #[schemars(length(min = 1))]
     pub command: Option<String>,
 
-    /// Arguments for the program. Each element is one argument, except that one such as
-    /// `"--model opus"`, a flag and its value, is split as a shell would.
+    /// Arguments for the program, added to those of ralph. Each element is one argument, except that
+    /// a flag with its value, such as `"--model opus"`, is split like in a shell.
     pub flags: Vec<String>,
 
-    /// The model that the agent is to use. Unset: the agent's own choice.
+    /// The model. Unset: the agent's default.
     #[schemars(length(min = 1))]
     pub model: Option<String>,
 
-    /// Switch the agent's own approval prompts off.
+    /// Turn off the agent's own approval prompts.
     pub autonomous: bool,
 
-    /// Which agent the command is. Unset: told by the command's name.
+    /// The adapter for the command. Unset: chosen by the command's name.
     #[serde(rename = "type")]
     #[schemars(extend("enum" = [
         "claude", "codex", "amp", "cline", "opencode", "gemini", "copilot", "qwen", "text", null
     ]))]
     pub kind: Option<String>,
 
-    /// How the prompt reaches the agent. Unset: what suits the agent.
+    /// How the prompt is passed to the agent. Unset: the adapter's choice.
     pub prompt_via: Option<PromptVia>,
 
-    /// Leave alone what the agent started and did not end, rather than end it after each iteration.
+    /// Keep background processes of the agent running instead of killing them after each iteration.
     pub keep_background: bool,
 
-    /// Variables to set in the agent's environment.
+    /// Environment variables to set for the agent.
     pub env: BTreeMap<String, String>,
 
-    /// Variables to keep from the agent.
+    /// Environment variables to hide from the agent.
     pub env_exclude: Vec<String>,
 
-    /// All arguments of the program, in place of those that ralph would choose and of `flags`; the
-    /// prompt goes to its standard input.
+    /// All arguments of the program, replacing `flags` and those that ralph would choose. The prompt
+    /// goes to standard input.
     pub args: Option<Vec<String>>,
 
-    /// What the program prints: `json` is one JSON object a line, `text` is for people. Unset: what
-    /// ralph asks the agent for.
+    /// Format of the program's output: `json` is one JSON object per line, `text` is plain text.
+    /// Unset: the adapter's choice.
     pub output_format: Option<AgentOutputFormat>,
 
-    /// A jq expression that finds what the agent says in each line of its JSON, for an agent that
-    /// ralph does not know.
+    /// A jq expression that selects the agent's answer from each line of its JSON, for agents without
+    /// an adapter.
     #[schemars(length(min = 1))]
     pub response_filter: Option<String>,
 
-    /// A shell pipeline that the agent's output goes through on its way to the terminal only.
+    /// A shell pipeline that filters the agent's output for the terminal.
     #[schemars(length(min = 1))]
     pub display_filter: Option<String>,
 }
@@ -211,13 +210,13 @@ impl Default for AgentSettings {
     }
 }
 
-/// What an agent prints.
+/// Format of an agent's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AgentOutputFormat {
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
-    /// Text for people.
+    /// Plain text.
     Text,
 }
 
@@ -229,16 +228,15 @@ pub struct GuardrailSettings {
     #[schemars(length(min = 1))]
     pub command: String,
 
-    /// What a failure does to the next prompt: it is added after it, put before it, or takes its
-    /// place.
+    /// Where the feedback goes: after the next prompt, before it, or in place of it.
     #[serde(default = "default_fail_action")]
     pub fail_action: FailAction,
 
-    /// Guidance for the agent that goes with a failure.
+    /// Advice for the agent if the command fails.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 
-    /// End the command after so long, in seconds or as `"10m"`, and count it as failed. Unset or 0:
+    /// Stop the command after this time, in seconds or as `"10m"`, and count it as failed. Unset or 0:
     /// never.
     #[serde(
         default,
@@ -252,7 +250,7 @@ fn default_fail_action() -> FailAction {
     FailAction::Append
 }
 
-/// What to do with the changes once all guardrails have passed.
+/// Version control tasks after an iteration that passes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ScmSettings {
@@ -260,17 +258,17 @@ pub struct ScmSettings {
     #[schemars(length(min = 1))]
     pub command: String,
 
-    /// What it is told to do, in order, such as `commit` and `push`.
+    /// Tasks to run in order, such as `commit` and `push`.
     #[schemars(inner(length(min = 1)))]
     pub tasks: Vec<String>,
 
-    /// What `commit` takes, as paths or pathspecs of git from the project's directory. The default is everything in it,
-    /// even if the repository is larger.
+    /// Paths or git pathspecs that `commit` includes, relative to the project. The default is the whole
+    /// project, even if the repository is larger.
     #[schemars(inner(length(min = 1)))]
     pub paths: Vec<String>,
 
-    /// End a task after so long, in seconds or as `"30m"`, with everything that it started (a hook, for
-    /// instance), and count it as failed; 0: never.
+    /// Stop a task after this time, in seconds or as `"30m"`, with everything it started, such as a
+    /// hook, and count it as failed; 0: never.
     #[serde(serialize_with = "Duration::as_seconds")]
     pub timeout_seconds: Duration,
 }
@@ -286,57 +284,57 @@ impl Default for ScmSettings {
     }
 }
 
-/// What a run may use up before it is stopped.
+/// Limits on cost, tokens and time.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct BudgetSettings {
-    /// US dollars that a run may cost. Unset: no limit.
+    /// Maximum cost of a run in US dollars. Unset: no limit.
     #[schemars(extend("exclusiveMinimum" = 0))]
     pub cost_usd: Option<f64>,
 
-    /// Tokens that a run may use, cached ones included. Unset: no limit.
+    /// Maximum number of tokens of a run, cached ones included. Unset: no limit.
     #[schemars(range(min = 1))]
     pub tokens: Option<u64>,
 
-    /// How long a run may take, such as `"8h"`. Unset: no limit.
+    /// Maximum duration of a run, such as `"8h"`. Unset: no limit.
     #[schemars(extend("exclusiveMinimum" = 0))]
     pub duration: Option<Duration>,
 
-    /// The same for each iteration; an iteration that goes past it is ended, the run goes on.
+    /// Limits for each iteration. An iteration that exceeds one is stopped; the run continues.
     pub per_iteration: IterationBudgetSettings,
 }
 
-/// What an iteration may use up before it is ended.
+/// Limits for each iteration.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct IterationBudgetSettings {
-    /// US dollars that an iteration may cost. Unset: no limit.
+    /// Maximum cost of an iteration in US dollars. Unset: no limit.
     #[schemars(extend("exclusiveMinimum" = 0))]
     pub cost_usd: Option<f64>,
 
-    /// Tokens that an iteration may use, cached ones included. Unset: no limit.
+    /// Maximum number of tokens of an iteration, cached ones included. Unset: no limit.
     #[schemars(range(min = 1))]
     pub tokens: Option<u64>,
 
-    /// How long an iteration may take, such as `"30m"`. Unset: no limit.
+    /// Maximum duration of an iteration, such as `"30m"`. Unset: no limit.
     #[schemars(extend("exclusiveMinimum" = 0))]
     pub duration: Option<Duration>,
 }
 
-/// What happens when the agent fails.
+/// Retries after a failure of the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RetrySettings {
-    /// How often a failed iteration is tried again before the run ends. Unset: 3; for `ralph spawn`
-    /// 4, so that the fifth failure in a row ends it.
+    /// Maximum number of retries in a row before the run ends. Unset: 3; 4 for `ralph spawn`, so the
+    /// fifth failure in a row ends it.
     #[schemars(extend("x-default" = "3; spawn 4"))]
     pub max: Option<u32>,
 
-    /// How long to wait before the first new try, in seconds or as `"1s"`; it doubles each time.
+    /// Wait before the first retry, in seconds or as `"1s"`; it doubles each time.
     #[serde(serialize_with = "Duration::as_seconds")]
     pub backoff_seconds: Duration,
 
-    /// The longest wait between two tries, in seconds or as `"5m"`.
+    /// Longest wait before a retry, in seconds or as `"5m"`.
     #[serde(serialize_with = "Duration::as_seconds")]
     pub backoff_cap_seconds: Duration,
 }
@@ -351,14 +349,14 @@ impl Default for RetrySettings {
     }
 }
 
-/// What happens when the agent's account has used up its limit.
+/// Waiting for rate limits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RateLimitSettings {
-    /// Wait until the limit ends and go on, rather than end the run.
+    /// Wait until a rate limit resets instead of ending the run.
     pub wait: bool,
 
-    /// The longest wait, such as `"6h"`; a limit that lasts longer ends the run.
+    /// Longest wait, such as `"6h"`; a rate limit that lasts longer ends the run.
     pub max_wait: Duration,
 }
 
@@ -368,42 +366,42 @@ impl Default for RateLimitSettings {
     }
 }
 
-/// What happens when iterations change nothing.
+/// Detection of iterations that change nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct StallSettings {
-    /// Stop after so many iterations in a row that changed nothing in the repository; 0: only warn.
+    /// Stop after this many iterations in a row without a change in the repository; 0: only warn.
     pub iterations: u32,
 }
 
-/// The blocklist of commands that Claude Code is kept from running.
+/// Blocklist of commands for Claude Code.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct HooksSettings {
-    /// Apply it in a person's own sessions too, not only to agents that a loop started.
+    /// Check commands in your own Claude Code sessions, too, not only in loops.
     pub always: bool,
 
-    /// Commands that it lets through.
+    /// Commands that are allowed although the blocklist has them.
     pub allow: Vec<String>,
 }
 
-/// How a run looks in the terminal.
+/// Output in the terminal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct DisplaySettings {
-    /// Emoji rather than `[OK]`. Unset: as the terminal can.
+    /// Use emoji instead of `[OK]`. Unset: if the terminal supports them.
     pub emoji: Option<bool>,
 
-    /// Colours. Unset: as the terminal can, and `NO_COLOR` is honoured.
+    /// Use colours. Unset: if the terminal supports them and `NO_COLOR` is not set.
     pub color: Option<bool>,
 
-    /// Put the time before each line.
+    /// Show the time before each line.
     pub timestamps: bool,
 
-    /// How many lines of a tool's output are shown.
+    /// Lines shown of a tool's output.
     pub max_output_lines: u32,
 
-    /// How many characters of a tool's output are shown.
+    /// Characters shown of a tool's output.
     pub max_output_chars: u32,
 }
 
@@ -419,19 +417,19 @@ impl Default for DisplaySettings {
     }
 }
 
-/// What is kept of past runs.
+/// Data kept of past runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RunsSettings {
-    /// How many past runs are kept.
+    /// Number of past runs to keep.
     #[schemars(range(min = 1))]
     pub keep: u32,
 
-    /// How much of an agent's raw output is kept for a run, in megabytes: the newest of it.
+    /// Raw agent output to keep per run, in megabytes; older output is dropped.
     pub max_raw_megabytes: u32,
 
-    /// How much room a run's journal has for what agents print, in megabytes. An iteration may take a
-    /// quarter of what is left; of what does not fit only the end is kept, and the rest is counted.
+    /// Space for agent output in a run's journal, in megabytes. An iteration may use a quarter of what
+    /// is left; if its output is larger, only the end is kept.
     pub max_journal_megabytes: u32,
 }
 
@@ -445,7 +443,7 @@ impl Default for RunsSettings {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct WorkerSettings {
-    /// Files that are copied into a worker's new worktree although git ignores them.
+    /// Ignored files to copy into a worker's new worktree.
     pub copy: Vec<String>,
 }
 
@@ -455,11 +453,11 @@ impl Default for WorkerSettings {
     }
 }
 
-/// Who is told when a run ends, pauses or waits.
+/// Notifications when a run ends, pauses or waits.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct NotifySettings {
-    /// A shell command that is run with the event as JSON on its standard input.
+    /// A shell command that gets each event as JSON on standard input.
     #[schemars(length(min = 1))]
     pub command: Option<String>,
 }

@@ -133,7 +133,7 @@ impl<'t> LoopFileParser<'t, '_> {
                 self.next();
             }
             let message = format!("not an assignment: {}", shown.trim_end());
-            let hint = "lines are NAME=value; the file is read as data, and nothing in it is run";
+            let hint = "lines must be NAME=value; the file is read as data, not executed";
             return Err(LoopFileProblem { line: self.line, message, hint });
         }
         self.next();
@@ -175,7 +175,7 @@ impl<'t> LoopFileParser<'t, '_> {
                     }
                 }
                 (Some(c @ ('|' | '&' | '<' | '>' | '(' | ')')), None) => {
-                    let message = format!("`{c}` means something to a shell, and here is none");
+                    let message = format!("`{c}` is shell syntax, which is not supported here");
                     return self.problem(message);
                 }
                 (Some(c), _) => {
@@ -203,7 +203,7 @@ impl<'t> LoopFileParser<'t, '_> {
     }
 
     fn execution_error<T>(&self, construct: &str) -> Result<T, LoopFileProblem> {
-        self.problem(format!("{construct} would run a command, and nothing here is run"))
+        self.problem(format!("{construct} would run a command; the file is not executed"))
     }
 
     /// After the `$`.
@@ -212,9 +212,9 @@ impl<'t> LoopFileParser<'t, '_> {
             Some('(') => return self.execution_error("$(…)"),
             Some('{') => return self.braced(word),
             Some(c) if c.is_ascii_digit() || "?!#*@-$".contains(c) => {
-                return self.problem(format!("${c} is known to a running shell only"));
+                return self.problem(format!("${c} exists only in a running shell"));
             }
-            Some('\'') => return self.problem("$'…' is not known here"),
+            Some('\'') => return self.problem("$'…' is not supported"),
             _ => {}
         }
         match self.name() {
@@ -239,12 +239,12 @@ impl<'t> LoopFileParser<'t, '_> {
         match self.peek() {
             Some('}') if !name.is_empty() && operator != ":" => self.next(),
             None | Some('\n' | '\r' | ' ' | '\t' | ';' | '"') if operator != ":" => {
-                let message = format!("${{{name}{operator} is opened here and never closed");
+                let message = format!("unclosed ${{{name}{operator}");
                 return Err(LoopFileProblem { line, message, hint: "close it with a }" });
             }
             _ => {
-                let message = format!("${{{name}{operator}…}} is not known here");
-                let hint = "known are ${NAME} and ${NAME:-text}";
+                let message = format!("${{{name}{operator}…}} is not supported");
+                let hint = "use ${NAME} or ${NAME:-text}";
                 return Err(LoopFileProblem { line: self.line, message, hint });
             }
         };
@@ -260,14 +260,14 @@ impl<'t> LoopFileParser<'t, '_> {
 
     /// As in a shell, but with a warning.
     fn unknown(&mut self, name: &str) -> String {
-        let message = format!("there is no variable {name}; it counts as empty");
+        let message = format!("variable {name} is not set; using an empty value");
         self.warnings.push(LoopFileProblem { line: self.line, message, hint: QUOTE_HINT });
         String::new()
     }
 }
 
 fn unclosed_quote_error(line: usize, quote: char) -> LoopFileProblem {
-    let message = format!("a quote ({quote}) is opened here and never closed");
+    let message = format!("unclosed quote ({quote})");
     LoopFileProblem { line, message, hint: "close it, or put a \\ before it" }
 }
 
@@ -423,14 +423,14 @@ mod tests {
             ("A=${B:?x}", 1, "${B:…}"),
             ("A=${B:-$(x)}", 1, "${B:-…}"),
             ("A=${B%x}", 1, "${B…}"),
-            ("A=${", 1, "${ is opened here and never closed"),
-            ("A=1\nB=${C\n", 2, "${C is opened here and never closed"),
-            ("A=1\nB=\"${C\"\n", 2, "${C is opened here and never closed"),
-            ("A=${C:-x\nB=1", 1, "${C:- is opened here and never closed"),
+            ("A=${", 1, "unclosed ${"),
+            ("A=1\nB=${C\n", 2, "unclosed ${C"),
+            ("A=1\nB=\"${C\"\n", 2, "unclosed ${C"),
+            ("A=${C:-x\nB=1", 1, "unclosed ${C:-"),
             ("A=1\nB=\0", 2, "a NUL character"),
-            ("A=1\nB='x\ny\n", 2, "a quote (') is opened here"),
-            ("A=\"x\n\nB=2", 1, "a quote (\") is opened here"),
-            ("A=\"x\\", 1, "a quote"),
+            ("A=1\nB='x\ny\n", 2, "unclosed quote (')"),
+            ("A=\"x\n\nB=2", 1, "unclosed quote (\")"),
+            ("A=\"x\\", 1, "unclosed quote"),
             ("A=x\\", 1, "a \\ at the end"),
         ] {
             let problem = parse(text, known).unwrap_err();

@@ -226,7 +226,7 @@ error: DIR/.ralph/settings.local.json:1:9: not valid JSON: trailing comma
     |         ^
 error: environment RALPH_AGENT__ENV: not valid JSON: EOF while parsing an object at line 1 column 1
 error: environment RALPH_MAXIMUM_ITERATIONS: maximumIterations: expected a whole number or null, found the string \"ten\"
-error: --max-iterations: maximumIterations: must be at least 1, the number 0 is not
+error: --max-iterations: maximumIterations: must be at least 1, not the number 0
 hint: remove the comma before the closing bracket"
     );
 }

@@ -36,7 +36,7 @@ impl Executor for LocalExecutor {
         // tmux started this process elsewhere.
         std::env::set_current_dir(&spec.directory).map_err(|err| {
             let path = spec.directory.display();
-            Error::failed(format!("cannot enter the directory {path}: {err}"))
+            Error::failed(format!("cannot enter {path}: {err}"))
                 .hint(format!("restore it, or run `ralph resume {}` from its new path", run.name))
         })?;
         let origin = project_dir::open_project(&ProjectArgs { project_dir: None })?;
@@ -46,7 +46,7 @@ impl Executor for LocalExecutor {
         };
         let claim = run
             .claim()
-            .map_err(|_| Error::failed(format!("worker '{}' is running already", run.name)))?;
+            .map_err(|_| Error::failed(format!("worker '{}' is already running", run.name)))?;
         let notify = spec.settings.settings.notify.command.clone();
         let recovery = recover_and_notify(&project, true, || notify)?;
         let previous = run.load_state().known();
@@ -66,8 +66,10 @@ impl Executor for LocalExecutor {
 
     fn attach(&self, run: &Worker) -> Result<u8, Error> {
         let name = &run.name;
-        Err(Error::failed(format!("run '{name}' is in a terminal, and has no window"))
-            .hint(format!("ralph logs -f {name} shows what it does")))
+        Err(Error::failed(format!(
+            "run '{name}' is in a terminal: there is no window to attach to"
+        ))
+        .hint(format!("follow it with `ralph logs -f {name}`")))
     }
 
     fn close(&self, _run: &Worker) {}
@@ -76,14 +78,16 @@ impl Executor for LocalExecutor {
 fn open_worktree(worktree: &Worktree, name: &str) -> Result<Project, Error> {
     if !worktree.directory.is_dir() {
         let path = worktree.directory.display();
-        return Err(Error::failed(format!("its worktree is gone: {path}"))
-            .hint(format!("ralph kill {name}, then ralph rm {name}, and spawn it again")));
+        return Err(Error::failed(format!("worktree is gone: {path}")).hint(format!(
+            "remove the worker (ralph kill {name}, ralph rm {name}), then spawn it \
+                           again"
+        )));
     }
     project_dir::refuse_link_out(&worktree.directory)?;
     project_dir::declare_project(&worktree.directory)
 }
 
-/// A worker goes on without its journal, and its interrupted iteration counts as used, like a
+/// A worker continues without its journal, and its interrupted iteration counts as used, like a
 /// failed one.
 fn resumed_run(
     project: &Project,
@@ -140,7 +144,7 @@ fn exec_with_spawner_env(run: &Worker) -> Result<(), Error> {
     }
     let args: Vec<OsString> = std::env::args_os().skip(1).collect();
     let failed = |err: std::io::Error| {
-        let error = Error::failed(format!("cannot start ralph again: {err}"));
+        let error = Error::failed(format!("cannot restart ralph: {err}"));
         run.save_early_end(&Err(error.clone()));
         error
     };

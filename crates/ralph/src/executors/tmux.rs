@@ -31,7 +31,7 @@ impl Executor for TmuxExecutor {
     fn start(&self, run: &Worker, interrupts: Option<Interrupts>) -> Result<Start, Error> {
         let name = &run.name;
         let ralph = std::env::current_exe()
-            .map_err(|err| Error::failed(format!("cannot find ralph itself: {err}")))?;
+            .map_err(|err| Error::failed(format!("cannot find the ralph program: {err}")))?;
         run.clear_requests();
         run.take_early_end();
         let variables: Vec<(String, String)> = std::env::vars_os()
@@ -96,15 +96,15 @@ pub fn check_window_free(worker: &Worker) -> Result<(), Error> {
     let tmux = Tmux::new(|name| std::env::var_os(name));
     let name = &worker.name;
     if lock::holds_for(WINDOW_CLOSE_TIMEOUT, || tmux.find(name).is_some()) {
-        return Err(Error::failed(format!("there is a window '{name}' in tmux already"))
-            .hint("the loop of a worker whose files were removed may be in it")
-            .hint(format!("to be rid of it: tmux kill-window -t {SESSION_NAME}:{name}"))
+        return Err(Error::failed(format!("tmux window '{name}' already exists"))
+            .hint("it may contain a worker whose files were removed")
+            .hint(format!("close it: tmux kill-window -t {SESSION_NAME}:{name}"))
             .hint("or choose another name"));
     }
     if tmux.exits_when_unattached() {
         warn(
-            "tmux ends, with all workers, while nobody is attached to it: \
-              remove `exit-unattached on` from its configuration",
+            "tmux exits with all workers when no client is attached: remove `exit-unattached on` \
+             from its configuration",
         );
     }
     Ok(())
@@ -135,7 +135,7 @@ fn wait_for_start(
             _ => {}
         }
         if gone {
-            let message = format!("the window of '{name}' closed before its loop began");
+            let message = format!("the window of '{name}' closed before its loop started");
             return Some(Err(Error::failed(message)));
         }
         // Every query starts a tmux process, so limit them. Then read the state once more.
@@ -149,11 +149,11 @@ fn wait_for_start(
         WatchResult::Found(started) => started?,
         WatchResult::Nothing => {
             let seconds = START_TIMEOUT.as_secs();
-            let message = format!("the loop of '{name}' did not begin within {seconds} s");
+            let message = format!("the loop of '{name}' did not start within {seconds} s");
             return Err(Error::failed(message));
         }
         WatchResult::Interrupted => {
-            let message = format!("interrupted before the loop of '{name}' began");
+            let message = format!("interrupted before the loop of '{name}' started");
             return Err(Error::new(ErrorKind::Interrupted, message));
         }
     };

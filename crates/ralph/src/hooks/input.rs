@@ -27,7 +27,7 @@ pub(super) fn read(stdin: impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(120 << 10);
     stdin.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_BYTES {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is too long"));
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is too large"));
     }
     Ok(bytes)
 }
@@ -43,9 +43,9 @@ impl<'a> HookInput<'a> {
                 invalid.get_or_insert(key);
             }
         });
-        members.ok_or("it is no JSON object")?;
+        members.ok_or("it is not a JSON object")?;
         match invalid {
-            Some(field) => Err(format!("its {field:?} is not what it has to be")),
+            Some(field) => Err(format!("its {field:?} has the wrong type")),
             None => Ok(input),
         }
     }
@@ -95,19 +95,16 @@ mod tests {
     #[test]
     fn invalid_hook_input_is_reported() {
         for (bytes, expected) in [
-            ("", "it is no JSON object"),
-            ("[]", "it is no JSON object"),
-            ("[\"s\"]", "it is no JSON object"),
-            ("{\"tool_name\":\"Bash\"", "it is no JSON object"),
-            ("{\"tool_name\":\"Bash\"} {}", "it is no JSON object"),
-            ("{\"tool_name\":7}", "its \"tool_name\" is not what it has to be"),
-            ("{\"session_id\":null}", "its \"session_id\" is not what it has to be"),
-            ("{\"stop_hook_active\":1}", "its \"stop_hook_active\" is not what it has to be"),
-            ("{\"cwd\":\"/a\",\"cwd\":\"/b\"}", "its \"cwd\" is not what it has to be"),
-            (
-                "{\"tool_input\":{},\"tool_input\":{}}",
-                "its \"tool_input\" is not what it has to be",
-            ),
+            ("", "it is not a JSON object"),
+            ("[]", "it is not a JSON object"),
+            ("[\"s\"]", "it is not a JSON object"),
+            ("{\"tool_name\":\"Bash\"", "it is not a JSON object"),
+            ("{\"tool_name\":\"Bash\"} {}", "it is not a JSON object"),
+            ("{\"tool_name\":7}", "its \"tool_name\" has the wrong type"),
+            ("{\"session_id\":null}", "its \"session_id\" has the wrong type"),
+            ("{\"stop_hook_active\":1}", "its \"stop_hook_active\" has the wrong type"),
+            ("{\"cwd\":\"/a\",\"cwd\":\"/b\"}", "its \"cwd\" has the wrong type"),
+            ("{\"tool_input\":{},\"tool_input\":{}}", "its \"tool_input\" has the wrong type"),
         ] {
             assert_eq!(
                 HookInput::parse(bytes.as_bytes()).err().as_deref(),

@@ -62,7 +62,7 @@ pub fn main(args: &[OsString]) {
 fn arm_deny_on_timeout() {
     let denial = |why: &str| {
         let reason = format!(
-            "ralph's pre-tool-use hook {why} over this tool call, and lets nothing pass that it cannot judge"
+            "ralph's pre-tool-use hook {why} on this tool call, and denies what it cannot check"
         );
         let json = HookOutput::Deny(reason).json().unwrap_or_default();
         format!("{json}\n")
@@ -93,8 +93,7 @@ pub fn handle(
         Some("stop") => stop::stop,
         _ => {
             let names = HOOK_NAMES.join(", ");
-            let message =
-                format!("no hook is called {:?}; there are {names}", name.to_string_lossy());
+            let message = format!("unknown hook {:?}; use one of {names}", name.to_string_lossy());
             return (HookOutput::None, Some(message));
         }
     };

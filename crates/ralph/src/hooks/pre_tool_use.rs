@@ -49,8 +49,8 @@ pub(super) fn pre_tool_use(bytes: io::Result<Vec<u8>>, context: &HookContext<'_>
     if context.run().is_none() && !hooks.always {
         return hooks.error.map_or(HookOutput::None, |broken| {
             HookOutput::Warn(format!(
-                "ralph's pre-tool-use hook cannot read {broken}. So it does not know whether it is to look at \
-                 tool calls outside of a loop, and does not. Mend the file; `ralph settings` checks it."
+                "ralph's pre-tool-use hook cannot read {broken}, so it does not check tool calls \
+                 outside a loop. Fix the file; `ralph settings` checks it."
             ))
         });
     }
@@ -64,8 +64,8 @@ pub(super) fn pre_tool_use(bytes: io::Result<Vec<u8>>, context: &HookContext<'_>
             _ => HookOutput::None,
         },
         Err(why) => HookOutput::Deny(format!(
-            "ralph's pre-tool-use hook could not understand this tool call, and lets nothing pass that \
-             it does not understand: {why}"
+            "ralph's pre-tool-use hook cannot parse this tool call, and denies what it cannot \
+             check: {why}"
         )),
     }
 }
@@ -86,12 +86,12 @@ impl HookToolCall {
     fn of(input: &HookInput<'_>) -> Result<HookToolCall, String> {
         let tool = input.tool_name.as_deref().filter(|name| !name.is_empty());
         let tool = tool.ok_or("it does not name the tool")?.to_owned();
-        let tool_input = input.tool_input.ok_or("it does not tell what the tool is to do")?;
+        let tool_input = input.tool_input.ok_or("it has no tool input")?;
         let tool_input =
-            relevant_input(tool_input).ok_or("its \"tool_input\" is no JSON object")?;
+            relevant_input(tool_input).ok_or("its \"tool_input\" is not a JSON object")?;
         let cwd = match input.cwd.as_deref().map(PathBuf::from) {
             Some(cwd) if cwd.is_absolute() => cwd,
-            Some(_) => return Err("its directory is not told by its whole path".to_owned()),
+            Some(_) => return Err("its directory is not an absolute path".to_owned()),
             None => std::env::current_dir().map_err(|err| err.to_string())?,
         };
         Ok(HookToolCall { tool, input: tool_input, cwd })

@@ -73,7 +73,7 @@ fn task_list_objection(run: &str, project: &Path, context: &HookContext<'_>) -> 
         problems.iter().map(|problem| format!("- {shown}: {problem}")).collect();
     (!lines.is_empty()).then(|| {
         format!(
-            "The task list is not in order, and the next iteration reads it. Before you stop, correct:\n{}",
+            "The task list is invalid, and the next iteration needs it. Before you stop, fix:\n{}",
             lines.join("\n")
         )
     })
@@ -92,12 +92,12 @@ fn uncommitted_work(project: &Path) -> Option<String> {
     }
     let keeps_progress = project.join(DIRECTORY).join(PROGRESS).exists();
     let steps = if keeps_progress {
-        "1. Update ralph/progress.txt with what was accomplished and what was learned.\n\
-         2. Consider whether any lasting pattern belongs into CLAUDE.md or .claude/rules/.\n\
-         3. Commit ALL changes, including progress.txt and tasks.json."
+        "1. Update ralph/progress.txt with what was accomplished and what was learned.\n2. \
+         Consider whether any lasting pattern belongs in CLAUDE.md or .claude/rules/.\n3. Commit \
+         ALL changes, including progress.txt and tasks.json."
     } else {
-        "1. Consider whether any lasting pattern belongs into CLAUDE.md or .claude/rules/.\n\
-         2. Commit ALL changes."
+        "1. Consider whether any lasting pattern belongs in CLAUDE.md or .claude/rules/.\n2. \
+         Commit ALL changes."
     };
     let files = first_few(files.iter()).join(", ");
     Some(format!(

@@ -34,8 +34,8 @@ pub(super) fn agent_spec(plan: &LaunchPlan<'_>) -> Result<AgentSpec, Error> {
         None => agents::for_command(&program),
         Some(kind) => agents::by_name(kind).ok_or_else(|| {
             let names: Vec<&str> = agents::all().iter().map(|adapter| adapter.name()).collect();
-            Error::config(format!("agent.type: there is no adapter for {kind} yet"))
-                .hint(format!("known are {}", names.join(", ")))
+            Error::config(format!("agent.type: no adapter for {kind}"))
+                .hint(format!("use one of {}", names.join(", ")))
         })?,
     };
     // Search the `PATH` that the agent will get.
@@ -81,14 +81,20 @@ pub(super) fn agent_spec(plan: &LaunchPlan<'_>) -> Result<AgentSpec, Error> {
     {
         let origin = origin_prefix(loaded, "agent.outputFormat");
         return Err(Error::config(format!(
-            "{origin}agent.outputFormat: how {program} says something in JSON is not known"
+            "{origin}agent.outputFormat: the JSON format of {program} is unknown"
         ))
-        .hint("agent.responseFilter (AGENT_RESPONSE_FILTER) is a jq expression that finds it")
-        .hint("agent.type (AGENT_TYPE) says that it speaks like an agent that ralph knows"));
+        .hint(
+            "set agent.responseFilter (AGENT_RESPONSE_FILTER) to a jq expression that selects \
+               its answers",
+        )
+        .hint("or set agent.type (AGENT_TYPE) to a supported agent with the same format"));
     }
     if agent.args.is_some() && agent.model.is_some() {
-        return Err(Error::config("a model cannot be chosen where agent.args are all arguments")
-            .hint("put the model among them, or use agent.flags, which are added to ralph's own"));
+        return Err(Error::config(
+            "--model has no effect with agent.args, which replaces all \
+                                  arguments",
+        )
+        .hint("put the model into agent.args, or use agent.flags, which adds arguments"));
     }
     let spec = AgentSpec {
         adapter,
@@ -129,7 +135,7 @@ pub(super) fn inject_hook(spec: &mut AgentSpec, allow: &[String], directory: &Pa
 pub(super) fn agent_warnings(agent: &AgentSpec) -> impl Iterator<Item = String> {
     let name = agent.adapter.name();
     let unused_filter = (agent.response_filter.is_some() && !agent.stream).then(|| {
-        "agent.responseFilter has no effect, because the agent is to print plain text".to_owned()
+        "agent.responseFilter has no effect, because the agent prints plain text".to_owned()
     });
     let unreadable = match (&agent.args, &agent.response_filter) {
         (Some(args), None) if agent.stream && name != "text" => {
@@ -147,8 +153,8 @@ pub(super) fn agent_warnings(agent: &AgentSpec) -> impl Iterator<Item = String> 
             let has_json_arg = args.iter().any(|arg| arg.contains("json"));
             asks_for_json.find(|_| !has_json_arg).map(|flag| {
                 format!(
-                    "agent.args are all arguments that {name} gets, and without {flag} among them \
-                     what it prints is not understood; agent.flags are added to ralph's own"
+                    "agent.args replaces all arguments of {name}, and lacks {flag}: ralph cannot \
+                     parse its output. Use agent.flags to add arguments"
                 )
             })
         }
@@ -173,9 +179,8 @@ fn response_filter(
         let origin = origin_prefix(loaded, "agent.responseFilter");
         let message = &bad.message;
         let marked = bad.with_marker(expression);
-        Error::config(format!("{origin}agent.responseFilter: {message}\n{marked}")).hint(
-            "it is an expression as jq knows them, and is given each line of the agent's JSON",
-        )
+        Error::config(format!("{origin}agent.responseFilter: {message}\n{marked}"))
+            .hint("it must be a jq expression; it gets each line of the agent's JSON")
     })
 }
 
@@ -188,41 +193,40 @@ fn no_agent_error(command: &str) -> Error {
         .filter(|name| *name != "text")
         .filter(|name| process::find_program(name.as_ref(), path.as_deref(), &here).is_some())
         .collect();
-    let error = Error::usage("no agent is configured");
+    let error = Error::usage("no agent configured");
     match found.first() {
         Some(first) => error
             .hint(format!("found on the PATH: {}", found.join(", ")))
-            .hint(format!("name one: ralph {command} … -- {first}, or run `ralph init`")),
+            .hint(format!("choose one: ralph {command} … -- {first}, or run `ralph init`")),
         None => error
-            .hint("none of the known agents is on the PATH; `ralph doctor` says how to get one")
-            .hint(format!("any command can be an agent: ralph {command} … -- COMMAND")),
+            .hint("no supported agent is on the PATH; `ralph doctor` shows how to install one")
+            .hint(format!("or use any command: ralph {command} … -- COMMAND")),
     }
 }
 
-const SEPARATE_ARGUMENTS_HINT: &str = "that is one program, blanks and all; its arguments go into agent.flags, \
-                               into AGENT_ARGS in .ralph/config, or behind it after --";
+const SEPARATE_ARGUMENTS_HINT: &str = "this names one program, including the spaces; put its \
+                                       arguments into agent.flags, into AGENT_ARGS in \
+                                       .ralph/config, or after `-- PROGRAM`";
 
 fn not_installed_error(program: &str, adapter: &'static dyn Adapter, dir: &Path) -> Error {
     let has_blanks = program.contains(char::is_whitespace);
-    let error = Error::input(format!("the agent was not found: {program}"));
+    let error = Error::input(format!("agent not found: {program}"));
     if program.contains('/') {
         match std::fs::metadata(dir.join(program)) {
-            Ok(meta) if meta.is_dir() => {
-                Error::usage(format!("the agent is a directory: {program}"))
-                    .hint("name the program in it")
-            }
-            Ok(_) => Error::usage(format!("the agent may not be executed: {program}"))
+            Ok(meta) if meta.is_dir() => Error::usage(format!("agent is a directory: {program}"))
+                .hint("name the program in it"),
+            Ok(_) => Error::usage(format!("agent is not executable: {program}"))
                 .hint(format!("chmod +x {}", shell_words::quote(program))),
             Err(_) if program.starts_with("~/") => {
-                error.hint("no shell is involved, so ~ means nothing; write the whole path")
+                error.hint("~ is not expanded here; use the absolute path")
             }
             Err(_) if has_blanks => error.hint(SEPARATE_ARGUMENTS_HINT),
-            Err(_) => error.hint("there is no file of that name; check the path"),
+            Err(_) => error.hint("check the path"),
         }
     } else if has_blanks {
         error.hint(SEPARATE_ARGUMENTS_HINT)
     } else if adapter.name() == "text" {
-        error.hint("no program of that name is on the PATH; check its name, or give its whole path")
+        error.hint("it is not on the PATH; check the name, or use the absolute path")
     } else {
         error.hint(format!("install it: {}", adapter.profile().install_command))
     }

@@ -13,7 +13,7 @@ pub(super) fn check_budgets_enforceable(spec: &RunSpec) -> Result<(), Error> {
     let tokens = run.tokens.or(iteration.tokens).is_some();
     // Modes that report no usage, and the remedy.
     let mute = match &spec.agent {
-        agent if agent.interactive => Some((" on its own screen", "leave --interactive out")),
+        agent if agent.interactive => Some((" on its own screen", "drop --interactive")),
         agent if !agent.stream => Some((" in plain mode", "leave streamAgentOutput on")),
         _ => None,
     };
@@ -25,7 +25,7 @@ pub(super) fn check_budgets_enforceable(spec: &RunSpec) -> Result<(), Error> {
         return Ok(());
     };
     let error = Error::config(format!(
-        "budget: {key} cannot be kept, because {} does not tell its {unit}{}",
+        "budget: {key} has no effect: {} does not report {unit}{}",
         if adapter.name() == "text" { &spec.agent.program } else { adapter.name() },
         mute.map_or("", |(how, _)| how)
     ));
@@ -37,7 +37,7 @@ pub(super) fn check_budgets_enforceable(spec: &RunSpec) -> Result<(), Error> {
         .filter_map(|(key, is_advice)| is_advice.then_some(key))
         .collect();
     let advice = match others.as_slice() {
-        [] => format!("take {key} out of the budget"),
+        [] => format!("remove {key} from the budget"),
         others => format!("set {} instead", others.join(" or ")),
     };
     Err(match mute {
@@ -55,7 +55,8 @@ pub(super) fn missing_signal_warning(spec: &RunSpec) -> Option<String> {
     let signal = spec.completion.describe();
     (!spec.completion.is_mentioned_in(&prompt)).then(|| {
         format!(
-            "the prompt never mentions {signal}, which completes the run; only its limit may end it"
+            "the prompt never mentions {signal}, which completes the run: it may run until its \
+             limit"
         )
     })
 }
@@ -68,11 +69,12 @@ pub(super) fn check_budget_left(spec: &RunSpec, run: &str, state: &RunState) -> 
     let (done, limit_count) = (state.resume.iterations, spec.rules.max_iterations);
     if done >= limit_count {
         let s = if done == 1 { "" } else { "s" };
-        let limit = if limit_count == 1 { "1 is".to_owned() } else { format!("{limit_count} are") };
-        let message = format!("run {run} has done {done} iteration{s}, and {limit} its limit");
+        let message =
+            format!("run {run} has reached its limit: {done} of {limit_count} iteration{s}");
         let more = done.saturating_add(10);
-        return Err(Error::input(message)
-            .hint(format!("give it more, those before included: ralph resume {run} -n {more}")));
+        return Err(
+            Error::input(message).hint(format!("raise the total: ralph resume {run} -n {more}"))
+        );
     }
     let used = state.totals.spending.budget_usage();
     let mut budget = spec.rules.budget;
@@ -89,8 +91,6 @@ pub(super) fn check_budget_left(spec: &RunSpec, run: &str, state: &RunState) -> 
         (spec.rules.budget.duration_ms.is_some(), "--max-time DURATION"),
     ];
     let flags: Vec<&str> = flag.iter().filter(|(set, _)| *set).map(|(_, flag)| *flag).collect();
-    Err(Error::input(format!("the budget of run {run} is used up: {used_up}")).hint(format!(
-        "give it more, what is used up included: ralph resume {run} {}",
-        flags.join(" or ")
-    )))
+    Err(Error::input(format!("the budget of run {run} is used up: {used_up}"))
+        .hint(format!("raise the total: ralph resume {run} {}", flags.join(" or "))))
 }

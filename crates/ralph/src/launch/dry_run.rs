@@ -18,7 +18,7 @@ use super::prompt;
 
 fn describe_budget(spec: &RunSpec) -> String {
     let (run, each) = (spec.rules.budget.describe(), spec.rules.iteration_budget.describe());
-    match (run, each.map(|each| format!("{each} for each iteration"))) {
+    match (run, each.map(|each| format!("{each} per iteration"))) {
         (Some(run), Some(each)) => format!("{run}; {each}"),
         (run, each) => run.or(each).unwrap_or_else(|| "none".to_owned()),
     }
@@ -46,7 +46,7 @@ pub(super) fn dry_run(
         .collect();
     redact::redact_args(&mut argv);
     let via = match invocation.prompt_via {
-        PromptVia::Stdin => "on its standard input",
+        PromptVia::Stdin => "on standard input",
         PromptVia::Argument => "as an argument",
         PromptVia::File => "in a file",
     };
@@ -72,9 +72,9 @@ pub(super) fn dry_run(
     let sandbox = match selection {
         Selection::None => "none".to_owned(),
         Selection::Found { sandbox, .. } => {
-            format!("{}, tried out just now", sandbox.info().backend.name())
+            format!("{} (tested)", sandbox.info().backend.name())
         }
-        Selection::Unavailable(_) => "none, because none works here".to_owned(),
+        Selection::Unavailable(_) => "none (none works here)".to_owned(),
     };
     rows.push(("Sandbox", sandbox));
     if let Some(tasks) = &spec.tasks {
@@ -89,7 +89,7 @@ pub(super) fn dry_run(
         ));
     }
     if let Some(filter) = &agent.response_filter {
-        rows.push(("Said", format!("what {} finds", filter.expression())));
+        rows.push(("Said", format!("selected by {}", filter.expression())));
     }
     if let Some(filter) = &spec.display_filter {
         rows.push(("Shown", format!("by {}", redact::redact_command(filter))));

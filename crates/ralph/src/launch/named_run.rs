@@ -62,7 +62,7 @@ impl NameReservation {
     }
 
     /// Makes the name that of this run, and listens for requests. Returns the reporters: the terminal
-    /// and the state files. A run that is resumed goes on with its state.
+    /// and the state files. A resumed run keeps its state.
     pub(super) fn attach(
         self,
         session: &mut RunSession,

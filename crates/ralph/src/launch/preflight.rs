@@ -105,12 +105,14 @@ fn startup_events(spec: &RunSpec, loaded: &LoadedSettings) -> Vec<Event<'static>
     events.extend(agent::agent_warnings(&spec.agent).map(warning));
     let (_, unusable) =
         CommandAllowList::parse(loaded.settings.hooks.allow.iter().map(String::as_str));
-    events.extend(unusable.into_iter().map(|bad| {
-        warning(format!("hooks.allow: {:?} lets nothing through: {}", bad.entry, bad.reason))
-    }));
+    events.extend(
+        unusable.into_iter().map(|bad| {
+            warning(format!("hooks.allow: {:?} has no effect: {}", bad.entry, bad.reason))
+        }),
+    );
     if loaded.settings.scm.is_some() && spec.scm.is_none() && !loaded.is_set("scm.tasks") {
-        let message = "scm has no tasks, so that nothing is committed; \
-                       \"scm\": {\"tasks\": [\"commit\"]} commits each iteration that passes";
+        let message = "scm has no tasks, so nothing is committed; use \"scm\": {\"tasks\": \
+                       [\"commit\"]} to commit each passing iteration";
         events.push(warning(message.to_owned()));
     }
     events.extend(spec.missing_signal_warning.clone().map(warning));

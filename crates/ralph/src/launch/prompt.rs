@@ -27,10 +27,10 @@ pub(crate) fn prompt_source_or_empty(
 ) -> Result<PromptSource, Error> {
     match (args.prompt.as_deref(), args.prompt_file.as_deref()) {
         (Some(text), None) if text.trim().is_empty() => Err(Error::usage("the prompt is empty")
-            .hint("say what the agent is to do: -p \"Make the tests pass\"")),
+            .hint("describe the work: -p \"Make the tests pass\"")),
         (Some(text), None) => Ok(PromptSource::Text(text.to_owned())),
         (None, Some(path)) => read_file(path, may_be_empty),
-        _ => Err(Error::usage("exactly one of --prompt and --prompt-file must be given")
+        _ => Err(Error::usage("use exactly one of --prompt and --prompt-file")
             .hint("-p \"Make the tests pass\", or -f PROMPT.md")),
     }
 }
@@ -54,15 +54,15 @@ fn read_file(path: &Path, may_be_empty: bool) -> Result<PromptSource, Error> {
     let unreadable = |err: &io::Error| match err.kind() {
         io::ErrorKind::NotFound => {
             Error::input(format!("prompt file not found: {}", path.display()))
-                .hint("write what the agent is to do into it, or use -p \"…\"")
+                .hint("create it and describe the work in it, or use -p \"…\"")
         }
         io::ErrorKind::IsADirectory => {
-            Error::input(format!("the prompt file is a directory: {}", path.display()))
+            Error::input(format!("prompt file is a directory: {}", path.display()))
                 .hint("name a file in it")
         }
         io::ErrorKind::InvalidInput => {
             Error::input(format!("cannot read prompt file: {}: {err}", path.display()))
-                .hint("write the prompt to a file, or pipe it in and name the file -")
+                .hint("write the prompt to a file, or pipe it in with -f -")
         }
         _ => Error::input(format!("cannot read prompt file: {}: {err}", path.display())),
     };
@@ -74,8 +74,8 @@ fn read_file(path: &Path, may_be_empty: bool) -> Result<PromptSource, Error> {
     let limit = if is_file { u64::MAX } else { MAX_PIPED_PROMPT_BYTES };
     file.take(limit).read_to_end(&mut bytes).map_err(|err| unreadable(&err))?;
     if bytes.trim_ascii().is_empty() && !may_be_empty {
-        return Err(Error::input(format!("the prompt file is empty: {}", path.display()))
-            .hint("write what the agent is to do into it"));
+        return Err(Error::input(format!("prompt file is empty: {}", path.display()))
+            .hint("describe the work in it"));
     }
     if !is_file {
         // A pipe (`-f <(…)`) cannot be read again.

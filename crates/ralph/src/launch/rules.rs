@@ -20,8 +20,8 @@ pub(super) fn completion_rule(
     settings: &Settings,
 ) -> Result<CompletionRule, Error> {
     let says_nothing = |flag: &str| {
-        Error::usage(format!("{flag} is satisfied by an agent that says nothing"))
-            .hint("choose something that the agent says only when it is done")
+        Error::usage(format!("{flag} matches an empty answer"))
+            .hint("choose text that the agent prints only when it is done")
     };
     if let Some(text) = &args.completion_promise {
         return match text.trim() {
@@ -54,7 +54,7 @@ pub(super) fn completion_rule(
 fn configured_response(settings: &Settings) -> Result<CompletionRule, Error> {
     if settings.completion_response.trim().is_empty() {
         return Err(Error::config("completionResponse is empty")
-            .hint("an agent that says nothing would then be done; choose a word"));
+            .hint("choose a word that the agent answers when it is done"));
     }
     Ok(CompletionRule::Response(settings.completion_response.clone()))
 }

@@ -32,7 +32,7 @@ pub(super) fn select_sandbox(
         // Create ralph's files before the agent can.
         project.prepare_all().map_err(|err| {
             Error::input(format!("cannot write {}: {err}", project.ralph_dir().display()))
-                .hint("ralph keeps its lock, journal and logs there; make it writable")
+                .hint("ralph stores its lock, journal and logs there; make it writable")
         })?;
     }
     let agent = &spec.agent;
@@ -51,8 +51,9 @@ pub(super) fn select_sandbox(
         && spec.agent.interactive
         && sandbox.info().backend == Backend::Docker
     {
-        return Err(Error::usage("an agent in Docker's sandbox has no screen of its own")
-            .hint(screen_hint()));
+        return Err(
+            Error::usage("--interactive does not work in Docker's sandbox").hint(screen_hint())
+        );
     }
     if plan.action == LaunchAction::Start {
         memory.save(&requested, &selection)?;
@@ -89,7 +90,7 @@ fn network_name(settings: &Settings) -> &'static str {
 fn screen_hint() -> String {
     let others = Backend::on_this_system().iter().filter(|backend| **backend != Backend::Docker);
     let flags: String = others.map(|backend| format!("--sandbox={}, ", backend.name())).collect();
-    format!("{flags}or leave --interactive out")
+    format!("{flags}or drop --interactive")
 }
 
 /// A file counts as the user's only if agents can write to no settings file. The settings of a
@@ -137,7 +138,7 @@ pub(super) fn sandbox_events(
                 .map(|(backend, unusable)| format!("{}: {unusable}", backend.name()))
                 .collect();
             let message = format!(
-                "there is no sandbox that works here, so that {} can do whatever you can ({})",
+                "no sandbox works here: {} can do anything you can ({})",
                 spec.agent.shown_name(),
                 why.join("; ")
             );
@@ -152,5 +153,5 @@ fn weaker_backend_warning(
 ) -> Option<String> {
     let (_, why) = passed_over.iter().find(|(backend, _)| *backend == Backend::Bwrap)?;
     (used == Backend::Landlock)
-        .then(|| format!("bwrap, which confines more than landlock, cannot be used: {why}"))
+        .then(|| format!("using landlock, which isolates less than bwrap: {why}"))
 }

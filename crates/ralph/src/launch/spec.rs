@@ -125,16 +125,16 @@ impl LaunchSpec {
         files.into_iter().map(|file| (file.clone(), display_name(&file))).collect()
     }
 
-    /// Goes on at the new path of a project that was moved, with a warning.
+    /// Follows a project that was moved, with a warning.
     pub(crate) fn follow_move(&mut self, run: &str, root: &Path) {
         if self.directory == root || self.directory.canonicalize().is_ok_and(|from| from == root) {
             return;
         }
         let from = std::mem::replace(&mut self.directory, root.to_owned());
         let (before, now) = (from.display(), root.display());
-        self.settings.warnings.push(format!(
-            "this project is not where run {run} began ({before}): it goes on here, in {now}"
-        ));
+        self.settings
+            .warnings
+            .push(format!("the project has moved since run {run} started: from {before} to {now}"));
         let files = self.settings_files.iter_mut().chain(&mut self.settings.files);
         files.for_each(|file| rebase(file, &from, root));
         if let PromptSource::File(path) | PromptSource::FileOrDefault { path, .. } =
@@ -159,8 +159,8 @@ impl LaunchSpec {
         let names: Vec<String> = changed.map(|path| display_name(path)).collect();
         (!names.is_empty()).then(|| {
             format!(
-                "{} changed after this run had begun, which goes on with the settings that it \
-                 began with; a new run takes the new ones",
+                "{} changed after this run started: it keeps its old settings, new runs use the \
+                 new ones",
                 names.join(" and ")
             )
         })

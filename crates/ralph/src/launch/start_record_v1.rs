@@ -47,8 +47,8 @@ pub(crate) fn run_spec(
     began_in: Option<&Path>,
 ) -> Result<Option<(LaunchSpec, PathBuf)>, Error> {
     let refused = |why: String| {
-        Error::input(format!("run {} cannot go on: {why}", run.id))
-            .hint("start it again with the command that started it")
+        Error::input(format!("cannot resume run {}: {why}", run.id))
+            .hint("start over with the command that started it")
     };
     if !exists(run) {
         return Ok(None);
@@ -78,7 +78,7 @@ fn parse(args: &[String]) -> Result<Cli, String> {
     Cli::try_parse_from(args).map_err(|err| {
         let message = err.to_string();
         let message = message.lines().next().unwrap_or_default().trim_start_matches("error: ");
-        format!("its command line is not understood by this version of ralph: {message}")
+        format!("this version of ralph cannot parse its command line: {message}")
     })
 }
 
@@ -117,9 +117,7 @@ fn run_spec_of(
             (LoopCommand::Prompt, mode)
         }
         _ => {
-            return Err(
-                Error::input("it is that of a command that cannot go on").hint("start it again")
-            );
+            return Err(Error::input("its command cannot be resumed").hint("start it again"));
         }
     };
     restore_piped(&mut args.common.prompt);
@@ -139,7 +137,7 @@ struct LaunchRecord {
 /// The spec of a worker from its `launch.json`, with the settings of today.
 pub(crate) fn worker_spec(text: &[u8]) -> Result<LaunchSpec, Error> {
     let record: LaunchRecord = serde_json::from_slice(text)
-        .map_err(|err| Error::failed(format!("its launch.json cannot be read: {err}")))?;
+        .map_err(|err| Error::failed(format!("cannot read its launch.json: {err}")))?;
     project_dir::refuse_link_out(&record.directory)?;
     let Cli { project: place, mut command, .. } = parse(&record.args).map_err(Error::failed)?;
     let base = record.directory.join(place.project_dir.unwrap_or_default());

@@ -75,7 +75,7 @@ pub struct RunControl {
     taken: u64,
     /// The list of requests after it was read.
     listed: Option<SystemTime>,
-    /// Nobody could end the run by its terminal.
+    /// The run could not be stopped from its terminal.
     needs_requests: bool,
     /// The lock of the name, held until the run's files are closed.
     _claim: File,
@@ -142,8 +142,8 @@ impl ControlSource for RunControl {
         let is_lost = self.needs_requests && !record.is_in_place();
         is_lost.then(|| {
             format!(
-                "{} was removed, or is that of another worker now: nobody could ask this loop for \
-                 anything any more",
+                "{} was removed or belongs to another worker now, so this loop cannot be \
+                 controlled any more",
                 record.worker.path.display()
             )
         })
@@ -227,7 +227,7 @@ mod tests {
             std::fs::write(worker.state_path(), damaged).unwrap();
             assert_eq!(control.take(), []);
             let found = std::fs::read_to_string(worker.state_path()).unwrap();
-            assert_eq!(found, damaged, "somebody may be writing it");
+            assert_eq!(found, damaged, "a writer may exist");
             worker.move_aside();
             assert_eq!(control.take(), []);
             assert!(matches!(worker.load_state(), StoredState::State(found) if *found == state));
@@ -266,7 +266,7 @@ mod tests {
         std::fs::write(queue.wake_pipe(), "in the way").unwrap();
         let pipe = create_wake_pipe(&queue).unwrap();
         let mut byte = [0; 8];
-        assert!(rustix::io::read(&pipe, &mut byte).is_err(), "nobody has knocked");
+        assert!(rustix::io::read(&pipe, &mut byte).is_err(), "no request yet");
         for _ in 0..2 {
             queue.wake();
             assert_eq!(rustix::io::read(&pipe, &mut byte), Ok(1));

@@ -11,8 +11,8 @@ use ralph_report::worker_lines::{WorkerState, WorkerStatus, WorkerTracker};
 use ralph_report::{Problem, Recorded, Redraw, Reporter};
 use ralph_store::runs::RunDir;
 
-/// Instant agents change the state more often than anybody looks. A change of the status is saved at
-/// once, and so is every change in the background, where a run must not go on unseen.
+/// Instant agents change the state more often than needed. A change of the status is saved at
+/// once, and so is every change in the background, where a run must stay visible.
 const SAVE_INTERVAL_MS: i64 = 100;
 
 /// The files of a living run: [`StateFiles`] writes them, the control of the run repairs them.
@@ -151,8 +151,7 @@ impl StateFiles {
         let path = worker.path.display();
         if !self.record.borrow().is_in_place() {
             if !std::mem::replace(&mut self.has_warned, true) {
-                let message =
-                    format!("the worker's state cannot be kept in {path}: it was removed");
+                let message = format!("cannot save the worker's state in {path}: it was removed");
                 self.problem = Some(Problem::Warning(message));
             }
             return;
@@ -167,11 +166,14 @@ impl StateFiles {
         if is_saved || is_recorded || std::mem::replace(&mut self.has_warned, true) {
             return;
         }
-        let message = format!("cannot write the worker's state in {path}: {err}");
+        let message = format!("cannot save the worker's state in {path}: {err}");
         self.problem = Some(if state.foreground {
             Problem::Warning(message)
         } else {
-            Problem::Failure(format!("{message}; free space or permissions are needed to go on"))
+            Problem::Failure(format!(
+                "{message}; free some space or fix its permissions to \
+                                      continue"
+            ))
         });
     }
 }

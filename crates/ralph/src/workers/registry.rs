@@ -33,8 +33,8 @@ impl Workers {
     pub fn open_user_dir() -> Result<Workers, Error> {
         match ralph_home(|name| std::env::var_os(name)) {
             Some(home) => Ok(Workers { root: home.join("workers") }),
-            None => Err(Error::failed("there is no place to keep workers: HOME is not set")
-                .hint("set RALPH_HOME to a directory by its whole path")),
+            None => Err(Error::failed("no directory for workers: HOME is not set")
+                .hint("set RALPH_HOME to an absolute path")),
         }
     }
 
@@ -46,8 +46,8 @@ impl Workers {
         if is_valid_name(name) {
             return Ok(Worker::at(name, self.root.join(name)));
         }
-        Err(Error::failed(format!("a worker cannot be called {name:?}"))
-            .hint("letters, digits, - and _, at most 64 of them, and a letter or a digit first"))
+        Err(Error::failed(format!("invalid worker name {name:?}"))
+            .hint("use up to 64 letters, digits, - and _, starting with a letter or digit"))
     }
 
     /// The last run with this name.
@@ -135,7 +135,9 @@ impl Workers {
     pub fn refuse_if_killed(&self, since: SystemTime) -> Result<(), Error> {
         let text = std::fs::read_to_string(self.kill_all_path()).unwrap_or_default();
         if text.trim().parse::<u128>().is_ok_and(|killed| killed >= nanoseconds(since)) {
-            return Err(Error::failed("not started: `ralph kill --all` was called meanwhile"));
+            return Err(Error::failed(
+                "not started, because `ralph kill --all` was called meanwhile",
+            ));
         }
         Ok(())
     }
@@ -252,18 +254,18 @@ fn check_name_free(worker: &Worker) -> Result<(), Error> {
     let name = &worker.name;
     let taken = |how: &str| {
         Error::failed(format!("worker '{name}' already exists ({how})"))
-            .hint(format!("choose another name, or end it first: ralph kill {name}"))
+            .hint(format!("choose another name, or stop it first: ralph kill {name}"))
     };
     match worker.load_state() {
         _ if worker.is_alive() => Err(taken("running")),
         StoredState::State(state) if !state.status.has_ended() && !state.foreground => {
             let error = taken(state.status.as_str());
-            Err(error.hint(format!("its process is gone; ralph resume {name} starts it again")))
+            Err(error.hint(format!("its process is gone; to continue it: ralph resume {name}")))
         }
         StoredState::Invalid(why) => {
             let path = worker.state_path();
             let path = path.display();
-            warn(&format!("cannot understand {path}: {why}; it is kept as {path}.broken"));
+            warn(&format!("invalid {path}: {why}; moved to {path}.broken"));
             Ok(())
         }
         _ => Ok(()),
@@ -297,7 +299,7 @@ pub fn only_match<T>(
 ) -> Result<Option<T>, Error> {
     if let [first, second, ..] = found.as_slice() {
         let (first, second) = (name(first), name(second));
-        let message = format!("{wanted:?} is part of several runs: {first}, {second}, …");
+        let message = format!("{wanted:?} matches several runs: {first}, {second}, …");
         return Err(Error::input(message));
     }
     Ok(found.pop())

@@ -121,9 +121,9 @@ impl Worker {
         }
         let name = &self.name;
         Err(Error::failed(format!(
-            "the loop of worker '{name}' was started by version 0.1, and can only be stopped"
+            "worker '{name}' was started by ralph 0.1 and can only be stopped"
         ))
-        .hint(format!("ralph kill {name}; then ralph resume {name} continues it")))
+        .hint(format!("ralph kill {name} && ralph resume {name}")))
     }
 
     pub fn state_path(&self) -> PathBuf {
@@ -164,8 +164,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Removes the archived files of the previous run with this name, except a state that nobody
-    /// understands.
+    /// Removes the archived files of the previous run with this name, except an invalid
+    /// state.
     pub fn discard(&self, previous: &Path) {
         self.repair_invalid(previous);
         let _ = std::fs::remove_dir_all(previous);
@@ -249,13 +249,13 @@ impl Worker {
             StoredState::State(state) => Ok(*state),
             StoredState::Missing => {
                 Err(Error::failed(format!("worker '{}' has no state", self.name))
-                    .hint(format!("ralph rm {} removes what is left of it", self.name)))
+                    .hint(format!("remove what is left of it: ralph rm {}", self.name)))
             }
             StoredState::Invalid(why) => {
                 let name = &self.name;
-                Err(Error::failed(format!("cannot understand {}: {why}", path.display()))
-                    .hint(format!("ralph resume {name} sets it aside and goes by the journal"))
-                    .hint(format!("ralph kill {name} does the same, and ends it")))
+                Err(Error::failed(format!("invalid {}: {why}", path.display()))
+                    .hint(format!("to restore it from the journal: ralph resume {name}"))
+                    .hint(format!("to stop the worker: ralph kill {name}")))
             }
         }
     }
@@ -273,13 +273,13 @@ impl Worker {
         if self.is_old_loop() && !run.path.exists() {
             let (name, path) = (&self.name, project.ralph_dir().join("runs").join(&run.id));
             let message = format!(
-                "the loop of worker '{name}' was started by version 0.1, whose journal this version \
-                 reads only after its end: {}",
+                "worker '{name}' was started by ralph 0.1; its journal can be read after it has \
+                 ended: {}",
                 path.display()
             );
             return Err(Error::failed(message)
-                .hint(format!("ralph status {name} shows how far it is"))
-                .hint(format!("ralph kill {name} ends it")));
+                .hint(format!("see its progress: ralph status {name}"))
+                .hint(format!("or stop it: ralph kill {name}")));
         }
         Ok((project, run))
     }
@@ -509,7 +509,7 @@ pub fn read_state(path: &Path) -> StoredState {
     if let Ok(object) = &object
         && let Some(key) = REQUIRED_KEYS.iter().find(|key| !object.contains_key(**key))
     {
-        return StoredState::Invalid(format!("it has no {key:?}"));
+        return StoredState::Invalid(format!("{key:?} is missing"));
     }
     match object.and_then(|object| serde_json::from_value::<WorkerState>(object.into())) {
         Ok(state) => StoredState::State(Box::new(state)),
@@ -529,7 +529,7 @@ pub fn worker_files_error(worker: &Worker, err: &io::Error) -> Error {
 
 pub(super) fn store_error(path: &Path, err: &io::Error) -> Error {
     Error::failed(format!("cannot use {}: {err}", path.display()))
-        .hint("ralph keeps its workers there; RALPH_HOME names another place")
+        .hint("ralph stores its workers there; to use another directory, set RALPH_HOME")
 }
 
 #[cfg(test)]

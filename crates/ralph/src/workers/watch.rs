@@ -158,15 +158,15 @@ impl Worker {
             (!alive).then(|| {
                 let status = state.status.as_str();
                 Err(Error::failed(format!("{label} is {status}, and its process is gone"))
-                    .hint(format!("ralph resume {name} starts it again")))
+                    .hint(format!("to continue it: ralph resume {name}")))
             })
         });
         match ended {
             WatchResult::Found(ended) => ended,
             WatchResult::Nothing | WatchResult::Interrupted => {
-                let message = format!("not waiting for {label} any more");
+                let message = format!("stopped waiting for {label}");
                 Err(Error::new(ErrorKind::Interrupted, message)
-                    .hint(format!("it goes on: ralph status {name}, ralph kill {name}")))
+                    .hint(format!("it is still running: ralph status {name}, ralph kill {name}")))
             }
         }
     }

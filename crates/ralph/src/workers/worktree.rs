@@ -49,7 +49,7 @@ impl Worktree {
         let answer = git::run_git(&query, project)?;
         let mut lines = answer.lines().map(PathBuf::from);
         let (Some(top), Some(git_dir)) = (lines.next(), lines.next()) else {
-            return Err(Error::failed("git rev-parse: it did not tell where the repository is"));
+            return Err(Error::failed("git rev-parse: cannot find the repository"));
         };
         let _lock = lock_worktrees(&git_dir)?;
         let mut worktree = Worktree::plan(project, &top, git_dir, worker, branch)?;
@@ -70,8 +70,8 @@ impl Worktree {
         branch: Option<&str>,
     ) -> Result<Worktree, Error> {
         if git::run_git(&["rev-parse", "--verify", "--quiet", "HEAD^{commit}"], project).is_err() {
-            return Err(Error::input("the repository has no commit for a worktree to start from")
-                .hint("commit something first"));
+            return Err(Error::input("cannot create a worktree: the repository has no commit")
+                .hint("create a first commit"));
         }
         // Never inside another worktree.
         let main = match git_dir.file_name() {
@@ -92,9 +92,9 @@ impl Worktree {
             _ => path.clone(),
         };
         if path.symlink_metadata().is_ok() {
-            return Err(Error::failed(format!("the worktree exists already: {}", path.display()))
-                .hint(format!("to work in it: ralph spawn -C {} …", path.display()))
-                .hint(format!("to be rid of it: git worktree remove {}", path.display()))
+            return Err(Error::failed(format!("worktree already exists: {}", path.display()))
+                .hint(format!("use it: ralph spawn -C {} …", path.display()))
+                .hint(format!("remove it: git worktree remove {}", path.display()))
                 .hint("or choose another name"));
         }
         let name = branch.unwrap_or(worker);
@@ -102,9 +102,9 @@ impl Worktree {
         let exists =
             git::run_git(&["show-ref", "--verify", "--quiet", &reference], project).is_ok();
         if exists && branch.is_none() {
-            return Err(Error::failed(format!("the branch '{name}' exists already"))
-                .hint(format!("to go on with it: --branch {name}"))
-                .hint(format!("to be rid of it: git branch -D {name}"))
+            return Err(Error::failed(format!("branch '{name}' already exists"))
+                .hint(format!("use it: --branch {name}"))
+                .hint(format!("delete it: git branch -D {name}"))
                 .hint("or choose another name"));
         }
         let (branch, new_branch) = (name.to_owned(), !exists);
@@ -115,8 +115,10 @@ impl Worktree {
         for entry in copy {
             let is_plain = |part| matches!(part, Component::Normal(_) | Component::CurDir);
             if !Path::new(entry).components().all(is_plain) {
-                return Err(Error::config(format!("worker.copy: {entry:?} leaves the project"))
-                    .hint("name files and directories by their path in the project"));
+                return Err(Error::config(format!(
+                    "worker.copy: {entry:?} is outside the project"
+                ))
+                .hint("use paths inside the project"));
             }
         }
         let path = self.path.as_os_str();
@@ -130,10 +132,10 @@ impl Worktree {
         git::run_git_slow(&words, project)?;
         if !self.directory.is_dir() {
             return Err(Error::input(format!(
-                "HEAD has no {}: nothing of this directory is in a commit",
+                "HEAD has no {}: no file in this directory is committed",
                 self.directory.strip_prefix(&self.path).unwrap_or(&self.directory).display()
             ))
-            .hint("commit something in it first, or spawn from the top of the repository"));
+            .hint("commit a file in it, or spawn from the top of the repository"));
         }
         let wanted = copy.iter().map(String::as_str).chain(COPIED_RALPH_FILES);
         for entry in wanted {
@@ -184,29 +186,29 @@ impl Worktree {
         let path = self.path.display();
         let refuse = |message: String| {
             Err(Error::failed(message)
-                .hint(format!("look at it: git -C {path} status"))
-                .hint("--force removes it all the same"))
+                .hint(format!("check it: git -C {path} status"))
+                .hint("to remove it anyway, add --force"))
         };
         let mut files = git::list_uncommitted_recursive(&self.path).map_err(|err| {
-            Error::failed(format!("whether {path} holds uncommitted work is not known: {err}"))
-                .hint("--force removes it all the same")
+            Error::failed(format!("cannot tell whether {path} has uncommitted changes: {err}"))
+                .hint("to remove it anyway, add --force")
         })?;
         let is_copied =
             |file: &String| self.copied.iter().any(|it| Path::new(file).starts_with(it));
         files.retain(|file| !is_copied(file));
         if !files.is_empty() {
             let files = text::first_few(&files, 1);
-            return refuse(format!("{path} holds uncommitted work: {files}"));
+            return refuse(format!("{path} has uncommitted changes: {files}"));
         }
         if let Some(submodule) = git::submodules(&self.path)?.first() {
             return refuse(format!(
-                "{path} holds a submodule, whose work is not looked at: {submodule}"
+                "{path} contains a submodule, which is not checked for changes: {submodule}"
             ));
         }
         // The agent may have committed on a detached HEAD.
         let holders = ["for-each-ref", "--count=1", "--contains", "HEAD"];
         if git::run_git(&holders, &self.path)?.trim().is_empty() {
-            return refuse(format!("{path} holds commits that are on no branch"));
+            return refuse(format!("{path} has commits that are on no branch"));
         }
         Ok(())
     }
@@ -218,7 +220,7 @@ impl Worktree {
         match self.path.symlink_metadata() {
             Ok(meta) if meta.is_dir() => {
                 if !worktree_entry::exists(&self.git_dir, &self.path).map_err(|err| failed(&err))? {
-                    return Err(failed(&format!("{} does not know it", self.git_dir.display())));
+                    return Err(failed(&format!("{} does not list it", self.git_dir.display())));
                 }
                 let repository = self.repository();
                 let words =
@@ -226,7 +228,7 @@ impl Worktree {
                 let words: Vec<&OsStr> = words.into_iter().chain([self.path.as_os_str()]).collect();
                 git::run_git_slow(&words, &self.git_dir)?;
             }
-            Ok(_) => return Err(failed(&"it is not a directory")),
+            Ok(_) => return Err(failed(&"not a directory")),
             // It was removed without git.
             Err(err) if err.kind() == io::ErrorKind::NotFound => {
                 let removed = worktree_entry::remove(&self.git_dir, &self.path);
@@ -259,7 +261,7 @@ impl Worktree {
 fn lock_worktrees(git_dir: &Path) -> Result<File, Error> {
     lock::lock_within(git_dir, GIT_TIMEOUT).map_err(|err| {
         Error::failed(format!("cannot lock {}: {err}", git_dir.display()))
-            .hint("another worker's worktree is being made; try again")
+            .hint("another worker's worktree is being created; try again")
     })
 }
 

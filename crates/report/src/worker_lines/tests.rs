@@ -82,7 +82,7 @@ fn run_ended(outcome: Outcome, exit_code: u8, iterations: u32) -> Event<'static>
     }
 }
 
-/// All that is said of these events, and all that is logged without its time.
+/// All messages about these events, and all log lines without their time.
 fn tell(follower: &mut Follower, events: &[(u32, Event<'static>)]) -> (Vec<String>, Vec<String>) {
     let mut all = (Vec::new(), Vec::new());
     for (iteration, event) in events {
@@ -153,7 +153,7 @@ fn worker_stops_after_five_consecutive_failures() {
     assert_eq!(said, [expected]);
     let start = Event::IterationStarted { max_iterations: 6 };
     let (said, _) = tell(&mut follower, &[(6, start), (6, failed()), (6, retrying(4, None))]);
-    let expected = "[ralph] agent: iteration 6 failed (exit: 1), no retry follows (attempt 4/5)";
+    let expected = "[ralph] agent: iteration 6 failed (exit: 1), not retrying (attempt 4/5)";
     assert_eq!(said[1], expected);
     let (said, logged) = tell(
         &mut follower,
@@ -242,7 +242,7 @@ fn iteration_checked_after_resume_ends_normally() {
             tell(&mut follower, &[(1, ended(Class::Answered, true, 65_000))]);
         }
         let (_, logged) = tell(&mut follower, &[(0, run_started()), (0, continued(Some(1)))]);
-        assert_eq!(logged, ["[CHECK] checking what iteration 1 did"]);
+        assert_eq!(logged, ["[CHECK] checking the work of iteration 1"]);
         let state = &follower.tracker.state;
         assert_eq!((state.iteration_open, state.cut_off_iterations), (true, 0), "{stopped}");
         let (said, _) = tell(&mut follower, &[(1, iteration_ended(Class::Answered, 4_000))]);
@@ -273,13 +273,13 @@ fn cut_off_iteration_is_neither_success_nor_failure() {
             (2, ended(Class::Interrupted, true, 65_000)),
         ],
     );
-    assert_eq!(said[1], "[ralph] agent: iteration 2 was cut off after 1m 5s");
-    assert_eq!(logged, ["[START] iteration 2/4", "[CUT] iteration 2 was cut off after 1m 5s"]);
+    assert_eq!(said[1], "[ralph] agent: iteration 2 was interrupted after 1m 5s");
+    assert_eq!(logged, ["[START] iteration 2/4", "[CUT] iteration 2 was interrupted after 1m 5s"]);
     // A killed loop cannot report it: the resumed one does.
     tell(&mut follower, &[(0, run_started()), (0, continued(None)), (3, start())]);
     let (said, logged) = tell(&mut follower, &[(0, run_started()), (0, continued(None))]);
-    assert_eq!(said, ["[ralph] agent: iteration 3 was cut off with its loop"]);
-    assert_eq!(logged, ["[CUT] iteration 3 was cut off with its loop"]);
+    assert_eq!(said, ["[ralph] agent: iteration 3 was interrupted"]);
+    assert_eq!(logged, ["[CUT] iteration 3 was interrupted"]);
     let state = &follower.tracker.state;
     assert_eq!((state.finished_iterations, state.cut_off_iterations), (1, 2));
     assert_eq!((state.consecutive_failures, state.total_failures), (1, 1));
@@ -293,7 +293,7 @@ fn cut_off_iteration_is_neither_success_nor_failure() {
     tell(&mut follower, &[(4, iteration_ended(Class::Answered, 1))]);
     assert_eq!(follower.tracker.state.remaining_ms(), Some(0));
     let (said, _) = tell(&mut follower, &[(4, run_ended(Outcome::LimitReached, 0, 4))]);
-    assert_eq!(said, ["[ralph] agent: loop complete after 4 iterations, 2 of them cut off"]);
+    assert_eq!(said, ["[ralph] agent: loop complete after 4 iterations, 2 interrupted"]);
 }
 
 #[test]

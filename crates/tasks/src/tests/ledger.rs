@@ -10,7 +10,8 @@ fn findings(start: &[Value], then: &[Value], now: &[Value]) -> Vec<String> {
 #[test]
 fn removed_story_is_reported_unless_replaced() {
     let replacing = |id: &str, others: &[&str]| story(id, &json!({"replaces": others}));
-    let gone = |id: &str| vec![format!("{id} (Title of {id}) is gone, and no story replaces it")];
+    let gone =
+        |id: &str| vec![format!("{id} (Title of {id}) was removed, and no story replaces it")];
     let (a, b) = (open("a"), open("b"));
     let only_a = std::slice::from_ref(&a);
     let start = [a.clone(), b.clone()];
@@ -53,9 +54,7 @@ fn replacement_of_open_story_must_be_open_first() {
     let done = |id: &str| story(id, &json!({"passes": true, "notes": "done"}));
     let start = [open("a"), open("b")];
     let finding = |id: &str, others: &str| {
-        vec![format!(
-            "{id} took the place of {others} and was never open, so that it does not count yet"
-        )]
+        vec![format!("{id} replaces {others} but was added as passing, so it does not count yet")]
     };
     let both = "a (Title of a), b (Title of b)";
     let at_once = [replacing("x", true, &["a", "b"])];
@@ -154,7 +153,7 @@ fn replacement_must_keep_acceptance_criteria() {
     // The next run does not forgive an agent's change, and reports the user's once.
     let (doc, eased) = (document(&start), document(&[with("z", &["three"], &["a", "b"])]));
     let found = [lost("a", "z", "\"one\", \"two\"")];
-    let changed = ["acceptance criteria were changed: a".to_owned()];
+    let changed = ["acceptance criteria changed: a".to_owned()];
     for (case, seen, closed, changed, found) in [
         ("the agent", &eased, true, &[][..], &found[..]),
         ("somebody", &doc, false, &[], &found),
@@ -318,10 +317,7 @@ fn work_is_complete_when_all_stories_pass_without_findings() {
             &[undocumented],
             true,
             true,
-            Is::Vetoed(
-                "t: a: notes: is empty, though passes is true; say in it what was done",
-                false,
-            ),
+            Is::Vetoed("t: a: notes: empty, but passes is true; describe what was done", false),
         ),
         ("a check fails", &[passing("a")], true, false, Is::Vetoed("a check failed", true)),
     ];
@@ -382,33 +378,25 @@ fn list_changes_between_runs_are_accepted_but_not_during() {
     };
     let easy = story("b", &json!({"acceptanceCriteria": ["easy"]}));
     let only_a = document(&[open("a")]);
-    let gone = "b (Title of b) is gone, and no story replaces it";
-    let changed = "verifyCommands: was changed; this run goes on with `make test`";
-    let lost = "b: acceptanceCriteria: was changed; gone is \"it works\"";
-    let told_of_commands =
-        ["verifyCommands has lost `make test`", "verifyCommands has gained `true`"];
+    let gone = "b (Title of b) was removed, and no story replaces it";
+    let changed = "verifyCommands: changed; this run still uses `make test`";
+    let lost = "b: acceptanceCriteria: removed \"it works\"";
+    let told_of_commands = ["verifyCommands: removed `make test`", "verifyCommands: added `true`"];
     let same = [open("a"), open("b")];
     type Case<'a> = (&'a str, &'a Value, bool, &'a Value, &'a [&'a str], &'a [&'a str]);
     let (weak_same, eased) = (weak(&same), document(&[open("a"), easy]));
     let cases: [Case<'_>; 11] = [
         ("nothing", &start, true, &start, &[], &[]),
         ("the agent dropped it", &only_a, true, &only_a, &[], &[gone]),
-        ("its owner dropped it", &start, true, &only_a, &["the story b (Title of b) is gone"], &[]),
-        ("somebody dropped it", &start, false, &only_a, &[], &[gone]),
+        ("its owner dropped it", &start, true, &only_a, &["story removed: b (Title of b)"], &[]),
+        ("the user dropped it", &start, false, &only_a, &[], &[gone]),
         ("the agent dropped it and its owner put it back", &only_a, true, &start, &[], &[]),
         ("commands, the agent", &weak_same, true, &weak_same, &[], &[changed]),
         ("commands, the owner", &start, true, &weak_same, &told_of_commands, &[]),
-        ("commands, somebody", &start, false, &weak_same, &[], &[changed]),
+        ("commands, by the user", &start, false, &weak_same, &[], &[changed]),
         ("criteria, the agent", &eased, true, &eased, &[], &[lost]),
-        (
-            "criteria, the owner",
-            &start,
-            true,
-            &eased,
-            &["acceptance criteria were changed: b"],
-            &[],
-        ),
-        ("criteria, somebody", &start, false, &eased, &[], &[lost]),
+        ("criteria, the owner", &start, true, &eased, &["acceptance criteria changed: b"], &[]),
+        ("criteria, by the user", &start, false, &eased, &[], &[lost]),
     ];
     for (case, seen, closed, now, changed, found) in cases {
         let (actual_changes, actual_findings, doubtful) = again(&start, seen, closed, now, true);
@@ -446,7 +434,7 @@ fn story_mark_is_doubtful_until_iteration_ends() {
     type Case<'a> = (&'a str, &'a [(&'a TaskList, bool)], &'a [&'a str]);
     let cases: [Case<'_>; 6] = [
         ("marked", &[(&both, false)], &["a", "b"]),
-        ("came to its end", &[(&both, true)], &[]),
+        ("ended", &[(&both, true)], &[]),
         ("one of them", &[(&one, true), (&both, false)], &["b"]),
         ("and then the other", &[(&one, false), (&both, true)], &[]),
         ("taken back and marked again", &[(&both, true), (&one, false), (&both, false)], &["b"]),
@@ -466,7 +454,8 @@ fn story_mark_is_doubtful_until_iteration_ends() {
         let last = last.unwrap().clone();
         let review = ledger.review(&Ok(last.clone()));
         assert_eq!(review.doubtful, owned(doubtful), "{case}");
-        let is_mentioned = briefing(&review, "t").iter().any(|it| it.message.contains("its end"));
+        let is_mentioned =
+            briefing(&review, "t").iter().any(|it| it.message.contains("was interrupted"));
         assert_eq!(is_mentioned, !doubtful.is_empty(), "{case}");
         let complete = last.is_complete() && doubtful.is_empty();
         assert_eq!(

@@ -203,7 +203,7 @@ fn init_asks_again_after_invalid_answer() {
     assert_eq!(result, Ok(0));
     for (text, times) in [
         ("An agent command is needed.\n", 2),
-        ("agent.flags[0]: a quote is not closed", 1),
+        ("agent.flags[0]: unclosed quote", 1),
         ("Please enter a positive integer.\n", 4),
         ("  Please answer APPEND, PREPEND or REPLACE.\n", 2),
         ("  An SCM command is needed.\n", 1),
@@ -347,13 +347,13 @@ fn init_reports_obstacle_before_asking_questions() {
     fs::write(project.0.path().join(".ralph"), "").unwrap();
     let error = project.init(&[]).0.unwrap_err();
     assert_eq!(error.exit_code(), 2);
-    assert!(error.message.ends_with(".ralph: is a file, a directory is needed"));
+    assert!(error.message.ends_with(".ralph is a file, not a directory"));
 
     let project = Project::new();
     fs::create_dir_all(project.path("settings.json")).unwrap();
     let error = project.init(&[]).0.unwrap_err();
     assert_eq!(error.exit_code(), 2);
-    assert!(error.message.ends_with("settings.json: is a directory, a file is needed"));
+    assert!(error.message.ends_with("settings.json is a directory, not a file"));
 }
 
 #[test]
@@ -371,7 +371,7 @@ fn init_write_failure_names_the_file() {
 fn init_with_nul_in_answer_writes_nothing() {
     let project = Project::new();
     let error = project.init(&["cl\0aude", "", "", "", "", ""]).0.unwrap_err();
-    assert_eq!(error.message, "agent.command: must not hold a NUL character");
+    assert_eq!(error.message, "agent.command: must not contain a NUL character");
     assert!(!project.path("").exists());
 }
 

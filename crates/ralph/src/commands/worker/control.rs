@@ -108,8 +108,8 @@ fn resume_one(
         let path = worker.state_path();
         let message = format!("max_iterations is {odd} in {}", path.display());
         return Err(Error::failed(message)
-            .hint("it must be a whole number of at least 1")
-            .hint(format!("ralph resume {name} -n 20 puts one there")));
+            .hint("it must be a whole number from 1")
+            .hint(format!("set it: ralph resume {name} -n 20")));
     }
     let mut state = repaired_state(worker)?;
     let mut alive = worker.is_alive();
@@ -142,14 +142,15 @@ fn resume_one(
         return Ok(());
     }
     if alive && !args.budget.is_none() {
-        let message = format!("{label} is paused, and its loop keeps the budget that it has");
-        return Err(Error::failed(message)
-            .hint(format!("end it first (ralph kill {name}), then resume it with the other one")));
+        let message = format!("cannot change the budget of {label} while it is paused");
+        return Err(Error::failed(message).hint(format!(
+            "stop it first (ralph kill {name}), then resume it with the new budget"
+        )));
     }
     let used = state.current_iteration;
     if let Some(limit) = limit {
         if limit < used || limit == used && !alive {
-            let message = format!("{label} has begun {used} iterations already, and those count");
+            let message = format!("{label} has already started {used} iterations, which count");
             return Err(Error::failed(message)
                 .hint(format!("ralph resume {name} -n {}", used.saturating_add(10))));
         }
@@ -158,7 +159,7 @@ fn resume_one(
     if state.status.has_ended() {
         if state.max_iterations <= used {
             warn(&format!(
-                "{label} has ended: it has used up its iterations; ralph resume {name} -n {} gives it more",
+                "{label} has ended: no iterations left. To continue: ralph resume {name} -n {}",
                 used.saturating_add(10)
             ));
             return Ok(());
@@ -198,8 +199,8 @@ fn repaired_state(worker: &Worker) -> Result<WorkerState, Error> {
     let path = worker.state_path();
     if let Some(why) = &why {
         let aside = worker.move_aside();
-        let now = aside.map(|aside| format!("; it is now {}", aside.display())).unwrap_or_default();
-        warn(&format!("cannot understand {}: {why}{now}", path.display()));
+        let now = aside.map(|aside| format!("; moved to {}", aside.display())).unwrap_or_default();
+        warn(&format!("invalid {}: {why}{now}", path.display()));
     }
     if worker.is_alive() {
         let mut watch = WorkerWatcher::new(worker);
@@ -234,9 +235,9 @@ fn send_request(
             let status = if state.status.has_ended() { state.status } else { status };
             worker.claim_and_save(&WorkerState { status, ..state })
         }
-        None => Err(Error::failed(format!("{} does not answer", worker.label()))
-            .hint("the request stays; it is heeded as soon as the loop can")
-            .hint(format!("ralph kill {} ends it", worker.handle()))),
+        None => Err(Error::failed(format!("{} does not respond", worker.label()))
+            .hint("the request is saved and takes effect when it responds")
+            .hint(format!("to stop it now: ralph kill {}", worker.handle()))),
     }
 }
 
@@ -303,7 +304,7 @@ pub fn kill(selection: &WorkerSelection) -> Result<u8, Error> {
 /// Also kills workers that are being spawned or resumed.
 fn kill_all(workers: &Workers) -> Result<u8, Error> {
     if let Err(err) = workers.record_kill_all() {
-        warn(&format!("a worker that is just being spawned may be missed: {err}"));
+        warn(&format!("a worker that is starting right now may be missed: {err}"));
     }
     let mut handled: Vec<String> = Vec::new();
     let mut failed = None;
@@ -364,8 +365,8 @@ fn kill_one(worker: &Worker, asked: bool) -> Result<(), Error> {
     }
     worker.send_request(&Request::Stop).map_err(|err| worker_files_error(worker, &err))?;
     if !worker.wait_or_kill() {
-        return Err(Error::failed(format!("the loop of {label} cannot be ended"))
-            .hint(format!("ralph attach {name} shows its window")));
+        return Err(Error::failed(format!("cannot kill the loop of {label}"))
+            .hint(format!("look at its window: ralph attach {name}")));
     }
     worker.clear_requests();
     let last = worker.load_state().known();
@@ -397,17 +398,17 @@ fn remove(worker: &Worker, args: &RmArgs) -> Result<(), Error> {
     };
     if let Some(status) = status {
         return Err(Error::failed(format!("{} is {status}", worker.label()))
-            .hint(format!("end it first: ralph kill {name}")));
+            .hint(format!("stop it first: ralph kill {name}")));
     }
     if let Some(worktree) = executor_of(worker).collect(worker) {
         let path = worktree.path.display();
         if args.worktree {
             let branch = &worktree.branch;
             if worktree.remove(args.force)? {
-                crate::cli::print(&format!("the branch {branch} is kept\n"))?;
+                crate::cli::print(&format!("kept branch {branch}\n"))?;
             }
         } else if worktree.path.exists() {
-            warn(&format!("its worktree is kept: {path}"));
+            warn(&format!("kept its worktree: {path}"));
         }
     }
     worker.remove().map_err(|err| worker_files_error(worker, &err))

@@ -39,23 +39,31 @@ impl WorkerRow {
         }
     }
 
+    /// For people: the same words as everywhere.
     fn described_status(&self) -> String {
         let StoredState::State(state) = &self.state else { return self.status().to_owned() };
-        let word = match (state.status, state.outcome) {
-            (WorkerStatus::Stopped, Some(WorkerOutcome::Complete)) => "complete",
-            (WorkerStatus::Stopped, Some(outcome)) => {
-                return format!("ended ({})", outcome.as_str());
+        let word = state_word(state, self.alive);
+        match state.outcome {
+            Some(outcome) if state.status.has_ended() && outcome.as_str() != word => {
+                format!("{word} ({})", outcome.as_str())
             }
-            (WorkerStatus::Stopped, None) => "ended",
-            (WorkerStatus::Failed, _) => "failed",
-            (WorkerStatus::Paused, _) if self.alive && state.iteration_open => "pausing",
-            (WorkerStatus::Paused, _) if !self.alive && state.foreground => "interrupted",
-            (WorkerStatus::Paused, _) => "paused",
-            (WorkerStatus::Running, _) if !self.alive => "interrupted",
-            (WorkerStatus::Running, _) if state.waiting => "waiting",
-            (WorkerStatus::Running, _) => "working",
-        };
-        word.to_owned()
+            _ => word.to_owned(),
+        }
+    }
+
+    /// Order of the table: needs you, working, waiting, done. Times in `state.json` sort as text.
+    fn sort_key(&self) -> (u8, Option<String>) {
+        let StoredState::State(state) = &self.state else { return (0, None) };
+        let last_time = state.ended.clone().or_else(|| state.last_event_time.clone());
+        match state_word(state, self.alive) {
+            "failed" | "interrupted" if !is_older_than_a_day(last_time.as_deref()) => {
+                (0, last_time)
+            }
+            "asks" => (0, last_time),
+            "working" => (1, Some(state.started.clone())),
+            "waiting" | "paused" | "pausing" => (2, Some(state.started.clone())),
+            _ => (3, last_time),
+        }
     }
 
     /// A run of a terminal that has ended, and whose project or journal was removed since.
@@ -71,6 +79,35 @@ impl WorkerRow {
     }
 }
 
+fn state_word(state: &WorkerState, alive: bool) -> &'static str {
+    match (state.status, state.outcome) {
+        (WorkerStatus::Stopped, Some(WorkerOutcome::Complete)) => "complete",
+        (WorkerStatus::Failed, _) | (_, Some(WorkerOutcome::Stalled)) => "failed",
+        (WorkerStatus::Stopped, _) => "ended",
+        (WorkerStatus::Paused, _) if alive && state.iteration_open => "pausing",
+        (WorkerStatus::Paused, _) if !alive && state.foreground => "interrupted",
+        (WorkerStatus::Paused, _) => "paused",
+        (WorkerStatus::Running, _) if !alive => "interrupted",
+        (WorkerStatus::Running, _) if state.asks => "asks",
+        (WorkerStatus::Running, _) if state.waiting => "waiting",
+        (WorkerStatus::Running, _) => "working",
+    }
+}
+
+fn is_older_than_a_day(time: Option<&str>) -> bool {
+    let time = time.and_then(|time| time.parse::<jiff::civil::DateTime>().ok());
+    time.is_some_and(|time| jiff::Zoned::now().datetime().duration_since(time).as_hours() >= 24)
+}
+
+/// Sorts by group. Finished workers come newest first, others oldest first.
+fn sort_rows(rows: &mut [WorkerRow]) {
+    rows.sort_by(|a, b| {
+        let ((group, time), (other_group, other_time)) = (a.sort_key(), b.sort_key());
+        let by_time = if group == 3 { other_time.cmp(&time) } else { time.cmp(&other_time) };
+        group.cmp(&other_group).then(by_time)
+    });
+}
+
 pub fn ls(args: &LsArgs) -> Result<u8, Error> {
     let workers = Workers::open_user_dir()?;
     live::print_live(args.watch, || {
@@ -80,9 +117,12 @@ pub fn ls(args: &LsArgs) -> Result<u8, Error> {
             ListFormat::Names => all.iter().map(|it| format!("{}\n", it.worker.name)).collect(),
             ListFormat::Json => to_json_array(&all),
             ListFormat::Table if all.is_empty() => {
-                "no workers yet; ralph spawn starts one\n".to_owned()
+                "no workers yet; start one with `ralph spawn`\n".to_owned()
             }
-            ListFormat::Table => strip_control_chars(&table(&all)),
+            ListFormat::Table => {
+                sort_rows(&mut all);
+                strip_control_chars(&table(&all))
+            }
         })
     })
 }
@@ -195,7 +235,7 @@ pub fn status(args: &StatusArgs) -> Result<u8, Error> {
 
 fn status_text(args: &StatusArgs) -> Result<String, Error> {
     let workers = Workers::open_user_dir()?;
-    let rows = match &args.name {
+    let mut rows = match &args.name {
         Some(name) => vec![WorkerRow::new(workers.find(name)?)],
         None => {
             let row = workers.all()?.into_iter().map(WorkerRow::new);
@@ -204,7 +244,7 @@ fn status_text(args: &StatusArgs) -> Result<String, Error> {
                 .collect()
         }
     };
-    match (args.format(), rows.as_slice()) {
+    match (args.format(), rows.as_mut_slice()) {
         (StatusFormat::Json, [one]) if args.name.is_some() => Ok(to_json(&to_json_object(one))),
         (StatusFormat::Json, all) => Ok(to_json_array(all)),
         (StatusFormat::Text, []) => Ok("no workers are running; `ralph ls` lists all\n".to_owned()),
@@ -218,6 +258,7 @@ fn status_text(args: &StatusArgs) -> Result<String, Error> {
             )))
         }
         (StatusFormat::Text, all) => {
+            sort_rows(all);
             let texts: Vec<String> = all.iter().map(describe_worker).collect();
             Ok(strip_control_chars(&texts.join("\n")))
         }
@@ -238,20 +279,16 @@ fn describe_worker(row: &WorkerRow) -> String {
 
 /// `handle` selects the run on a command line.
 fn describe(state: &WorkerState, handle: &str, alive: bool, elapsed_ms: Option<u64>) -> String {
-    let mut status = state.status.as_str().to_owned();
-    if !alive && !state.status.has_ended() {
-        let hint = format!("its process is gone; `ralph resume {handle}` starts it again");
-        status.push_str(&format!(" ({hint})"));
-    }
-    if alive
-        && state.status == WorkerStatus::Running
-        && state.waiting
-        && let Some(why) = &state.last_event
-    {
-        status.push_str(&format!(" ({why})"));
-    }
-    if let Some(message) = state.message.as_deref().filter(|_| state.status.has_ended()) {
-        status.push_str(&format!(" ({message})"));
+    let mut status = state_word(state, alive).to_owned();
+    let details = if state.status.has_ended() {
+        state.message.clone()
+    } else if !alive {
+        Some(format!("continue it with `ralph resume {handle}`"))
+    } else {
+        state.last_event.clone().filter(|_| state.waiting)
+    };
+    if let Some(details) = details {
+        status.push_str(&format!(" ({details})"));
     }
     let iteration = format!("{}/{}", state.current_iteration, state.max_iterations);
     let inactivity = match state.inactivity_timeout {
@@ -273,12 +310,12 @@ fn describe(state: &WorkerState, handle: &str, alive: bool, elapsed_ms: Option<u
         ("Current iteration started", state.last_iteration_started.as_deref().map(format_time)),
         ("Consecutive failures", Some(state.consecutive_failures.to_string())),
         ("Total failures", Some(state.total_failures.to_string())),
-        ("Cut off iterations", cut_off),
+        ("Interrupted iterations", cut_off),
         ("Inactivity timeout", Some(inactivity)),
         ("Done pattern", state.done_pattern.clone()),
         ("Elapsed", elapsed_ms.map(rough_duration)),
         ("Average iteration", state.average_ms().map(rough_duration)),
-        ("Left at most, about", state.remaining_ms().map(rough_duration)),
+        ("Remaining", state.remaining_ms().map(|ms| format!("up to ~{}", rough_duration(ms)))),
         ("Cost", cost_text(state.cost())),
         ("Last event", last),
         ("Directory", directory),
@@ -307,7 +344,7 @@ mod tests {
         };
         let expected = "\
 Ralph Loop: agent
-Status: running
+Status: working
 Iteration: 7/100
 Started: 2024-01-15 10:30:00
 Current iteration started: 2024-01-15 12:45:00
@@ -318,7 +355,8 @@ Done pattern: All tasks complete
 ";
         assert_eq!(describe(&state, "agent", true, None), expected);
         assert!(
-            describe(&state, "agent", false, None).contains("Status: running (its process is gone")
+            describe(&state, "agent", false, None)
+                .contains("Status: interrupted (continue it with")
         );
         let state = WorkerState {
             iteration_open: true,
@@ -333,7 +371,7 @@ Done pattern: All tasks complete
         let more = "\
 Elapsed: 2h 15m
 Average iteration: 3m 42s
-Left at most, about: 5h 47m
+Remaining: up to ~5h 47m
 Cost: $1.50
 Last event: starting iteration 7/100 (2024-01-15 12:45:00)
 Directory: /src

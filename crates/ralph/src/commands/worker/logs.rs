@@ -98,7 +98,7 @@ pub fn send(args: &SendArgs) -> Result<u8, Error> {
     worker.refuse_past()?;
     if !worker.state()?.interactive {
         return Err(Error::failed(format!(
-            "{} is not interactive: nobody reads there",
+            "{} is not interactive: it reads no input",
             worker.label()
         ))
         .hint("spawn it with --interactive, or change its prompt file"));

@@ -38,7 +38,7 @@ pub fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, Error> {
     {
         let message = format!("a worker cannot read its prompt from {}", path.display());
         return Err(Error::failed(message)
-            .hint("it is read anew in each iteration, by a loop that nobody types for")
+            .hint("the prompt is reread in each iteration")
             .hint("write it to a file: -f PROMPT.md"));
     }
     let Some(max_iterations) = args.common.max_iterations else {
@@ -115,7 +115,7 @@ fn start_in_window(
             let copy = &spec.settings.settings.worker.copy;
             let made = Worktree::create(project.root(), &worker.name, branch, copy);
             spec.worktree = Some(made.map_err(|err| {
-                let prefix = format!("cannot make a worktree for '{}'", worker.name);
+                let prefix = format!("cannot create a worktree for '{}'", worker.name);
                 Error { message: format!("{prefix}: {}", err.message), ..err }
             })?);
         }
@@ -152,7 +152,7 @@ pub(crate) fn start_in_background(project: &Project, spec: LaunchSpec) -> Result
     let name = &worker.name;
     match start_in_window(project, &worker, spec, None, interrupts)? {
         Start::Begun(_) => crate::cli::print(&format!(
-            "started {name} (tmux: {SESSION_NAME}:{name}); ralph logs -f {name} shows what it does\n"
+            "started {name} (tmux: {SESSION_NAME}:{name}). Follow it with `ralph logs -f {name}`\n"
         )),
         Start::Ended(code) => Ok(code),
     }
@@ -171,8 +171,8 @@ fn warn_shared_directory(workers: &Workers, project: &Project) -> Result<(), Err
         .collect();
     if !others.is_empty() {
         warn(&format!(
-            "{} {} in this directory, too; two agents that change the same files get in each \
-             other's way: --worktree gives each its own",
+            "{} {} in this directory, too, and would change the same files. Use --worktree to \
+             separate them",
             others.join(", "),
             if others.len() == 1 { "works" } else { "work" }
         ));
@@ -185,7 +185,8 @@ fn warn_submodules(project: &Project) {
     let submodules = git::submodules(project.root()).unwrap_or_default();
     if let Some(names) = git::format_file_list(&submodules) {
         warn(&format!(
-            "submodules are empty in the worktree: {names}. Run `git submodule update --init` in it if the agent needs them"
+            "submodules are empty in the worktree: {names}. If the agent needs them, run `git \
+             submodule update --init` there"
         ));
     }
 }
@@ -200,9 +201,7 @@ fn warn_uncommitted(project: &Project, spec: &RunSpec) {
     files.retain(|file| Some(file.as_str()) != prompt);
     if !files.is_empty() {
         let files = text::first_few(&files, 1);
-        warn(&format!(
-            "the worktree begins with HEAD, and without what is not committed here: {files}"
-        ));
+        warn(&format!("the worktree starts from HEAD, without your uncommitted changes: {files}"));
     }
 }
 
@@ -211,9 +210,7 @@ fn warn_missing_copies(project: &Project, copy: &[String]) {
     let defaults = crate::config::Settings::default().worker.copy;
     for name in copy.iter().filter(|name| !defaults.contains(name)) {
         if project.root().join(name).symlink_metadata().is_err() {
-            warn(&format!(
-                "worker.copy: there is no {name:?} here, and names are taken as they are"
-            ));
+            warn(&format!("worker.copy: {name:?} not found (patterns are not supported)"));
         }
     }
 }
