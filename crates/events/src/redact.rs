@@ -539,6 +539,17 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        // Without quotes: a secret that takes one of a pair with it changes what the other one quotes.
+        #[test]
+        fn redacting_twice_changes_nothing(
+            text in "([ -!#-&(-~é日\n]|://|Bearer |Basic |Cookie: |password=|--token |ghp_0123456789abcdef|PRIVATE KEY){0,30}",
+        ) {
+            let once = redact_command(&text);
+            proptest::prop_assert_eq!(redact_command(&once), &*once);
+        }
+    }
+
     #[test]
     fn secret_names_are_recognized() {
         for name in [

@@ -17,7 +17,6 @@ mod named_pipe;
 mod path;
 mod platform;
 mod process_table;
-mod pump;
 mod replace;
 mod run_to_end;
 mod signals;

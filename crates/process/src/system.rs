@@ -284,7 +284,7 @@ impl System {
 
     /// Polls, then reads one pipe unless a signal has arrived.
     fn read(&mut self, until_ms: Option<u64>, buf: &mut Vec<u8>) -> Option<(ChildId, Stream)> {
-        let mut timeout = self.poll_timeout(until_ms);
+        let timeout = self.poll_timeout(until_ms);
         let mut sources = Vec::with_capacity(2 * self.children.len());
         let mut polled = Vec::with_capacity(1 + 2 * self.children.len());
         let signals = self.signals.fd();
@@ -293,10 +293,7 @@ impl System {
             for (stream, pipe) in [(Stream::Stdout, &child.stdout), (Stream::Stderr, &child.stderr)]
             {
                 if let Some(pipe) = pipe {
-                    if pipe.has_buffered() {
-                        timeout = Some(clock::timespec(0));
-                    }
-                    sources.push((index, stream, pipe.has_buffered()));
+                    sources.push((index, stream, false));
                     polled.push(PollFd::from_borrowed_fd(pipe.fd(), PollFlags::IN));
                 }
             }
@@ -327,7 +324,7 @@ impl System {
             return None;
         }
         for source in &mut sources {
-            source.2 |= is_next_ready();
+            source.2 = is_next_ready();
         }
         for index in fed {
             if is_next_ready() {

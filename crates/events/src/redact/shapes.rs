@@ -1,34 +1,126 @@
-//! Secrets with a known shape.
+//! Secrets with a known shape: a table of patterns.
 
 use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::OnceLock;
+
+use regex::Regex;
 
 use super::{REDACTED, looks_secret};
 
-/// Token prefixes, by the minimum length of the rest.
-const TOKEN_PREFIXES: &[(usize, &[&str])] = &[
-    (8, &["xapp-", "xoxa-", "xoxb-", "xoxc-", "xoxd-", "xoxe-", "xoxp-", "xoxr-", "xoxs-"]),
-    (16, &["AKIA", "ASIA", "ATATT", "PMAK-", "dckr_pat_", "dop_v1_", "gho_", "ghp_", "ghr_"]),
-    (16, &["ghs_", "ghu_", "github_pat_", "gldt-", "glpat-", "glrt-", "glsa_", "lin_api_"]),
-    (16, &["pypi-Ag", "rk_live_", "rubygems_", "shpat_", "sk_live_", "sk_test_", "tskey-"]),
-    (16, &["AGE-SECRET-KEY-", "whsec_"]),
-    (20, &["gsk_", "r8_", "xai-"]),
-    (24, &["hf_", "npm_"]),
-    (30, &["AIza"]),
-    (32, &["dapi"]),
-];
+/// Decides by the groups `name` and `secret` of a match.
+type Check = fn(name: &str, secret: &str) -> bool;
 
-/// Keys of secrets in connection strings and queries.
-const SECRET_KEYS: &[&str] = &[
-    "password=",
-    "passwd=",
-    "pwd=",
-    "accountkey=",
-    "accesskey=",
-    "access_token=",
-    "apikey=",
-    "api_key=",
-    "client_secret=",
+const ANY: Check = |_, secret| !is_reference(secret);
+
+struct Shape {
+    /// In lower case. A pattern is compiled when a text contains it: most runs need few of them.
+    needle: &'static str,
+    /// The secret is the group `secret`, or else the whole match.
+    pattern: &'static str,
+    is_secret: Check,
+    compiled: OnceLock<Regex>,
+}
+
+const fn shape(needle: &'static str, pattern: &'static str, is_secret: Check) -> Shape {
+    Shape { needle, pattern, is_secret, compiled: OnceLock::new() }
+}
+
+/// `Authorization: …`, `X-Api-Key: …`, up to the end of the line or the quote.
+macro_rules! header {
+    ($name:literal) => {
+        concat!("(?ix) (?:^|[^/a-z0-9-])", $name, r#"\s*(?<secret>[^\s"'] [^"'\r\n]*)"#)
+    };
+}
+
+static SHAPES: [Shape; 30] = [
+    shape("private key", r"(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY.*?(?:-----END .*?-----|\z)", ANY),
+    // `postgres://user:password@host`
+    shape(
+        "://",
+        r#"://[^/?#"'\s:]*:(?<secret>[^/?#"'\s]+)@(?<name>[^/?#"'\s@:]*)"#,
+        is_url_password,
+    ),
+    // `https://token@host`
+    shape("http", r#"https?://(?<secret>[^/?#"'\s:]+):*@"#, ANY),
+    // `user:password@tcp(host:3306)/name`, as Go's drivers take it.
+    shape("@", r#":(?<secret>[^\s"'=]+)@(?:tcp|unix)\("#, ANY),
+    shape("authorization:", header!("(?:proxy-)?authorization:"), is_header_value),
+    shape("cookie:", header!("(?:set-)?cookie:"), is_header_value),
+    shape("private-token:", header!("private-token:"), is_header_value),
+    shape("apikey:", header!("apikey:"), is_header_value),
+    shape(
+        "x-",
+        header!(
+            r"x-[a-z0-9-]*(?:token|secret|passw(?:or)?d|credential|cookie|jwt|key|auth)s?
+            (?:-[a-z0-9-]*)?:"
+        ),
+        is_header_value,
+    ),
+    // Lists of paths contain colons, too, but no space after them.
+    shape("pass", header!(r"(?:passw(?:or)?d|passphrase)(?:-[a-z0-9-]+)?:[\ \t]"), is_header_value),
+    shape(
+        ": ",
+        header!(
+            r"(?: (?:token|secret|credentials?|apikey|key|auth|cookie)-[a-z0-9-]+
+              | (?:[a-z0-9]+-)+
+                (?: [a-z0-9]*(?:token|secret|passw|passphrase|credential|apikey)[a-z0-9]*
+                  | key|auth|pat|cookie|jwt|bearer|oauth2?|pass|pwd? )
+                (?:-[a-z0-9]+)* ):\ "
+        ),
+        is_header_value,
+    ),
+    shape(
+        "bearer",
+        r"(?i)(?:^|[^a-z0-9])(?:bearer\s+)+(?<secret>[a-z0-9._~+/=-]+)",
+        is_bearer_token,
+    ),
+    shape("bearer", r"(?i)^bearer\s+(?<secret>[a-z0-9._~+/=-]+)\s*$", ANY),
+    shape("basic", r"Basic (?<secret>[A-Za-z0-9+/]{6,}={0,2})(?:[^(A-Za-z0-9+/=]|$)", is_base64),
+    // `Server=db;Password=…`, `?access_token=…`
+    shape(
+        "=",
+        r#"(?ix) (?:passw(?:or)?d|accountkey|accesskey|access_token|api_?key|client_secret)
+        = (?<secret>[^;&"'\s]+)"#,
+        ANY,
+    ),
+    shape("pwd=", r#"(?i)(?<name>pwd)=(?<secret>[^;&"'\s]+)"#, |name, value| {
+        (name != "PWD" || !value.starts_with('/')) && !is_reference(value)
+    }),
+    // Parameters of an address.
+    shape("=", r#"[?&](?<name>[A-Za-z0-9_.-]+)=(?<secret>[^;&#"'\s]+)"#, |name, value| {
+        (looks_secret(name) || ["sig", "signature"].contains(&name)) && !is_reference(value)
+    }),
+    // `"apiKey": "…"`
+    shape("\"", r#"(?s)"(?<name>[^"]*)"\s*:\s*"(?<secret>(?:[^"\\]|\\.)+)"#, |name, value| {
+        looks_secret(name) && !is_reference(value)
+    }),
+    // Prefixes of Slack, GitHub, GitLab and others, with a minimum of letters and digits.
+    shape("xox", r"(?-u)\bxox[abcdeprs]-(?:[_-]*[A-Za-z0-9]){8}[\w-]*", ANY),
+    shape(
+        "-",
+        r"(?x-u) \b (?: AGE-SECRET-KEY- | PMAK- | gldt- | glpat- | glrt- | pypi-Ag | tskey- | xapp- )
+        (?:[_-]*[A-Za-z0-9]){16} [\w-]*",
+        ANY,
+    ),
+    shape(
+        "_",
+        r"(?x-u) \b (?: dckr_pat_ | dop_v1_ | gh[oprsu]_ | github_pat_ | glsa_ | lin_api_ | rk_live_
+          | rubygems_ | shpat_ | sk_live_ | sk_test_ | whsec_ )
+        (?:[_-]*[A-Za-z0-9]){16} [\w-]*",
+        ANY,
+    ),
+    shape("atatt", r"(?-u)\bATATT(?:[_-]*[A-Za-z0-9]){16}[\w-]*", ANY),
+    shape("aiza", r"(?-u)\bAIza(?:[_-]*[A-Za-z0-9]){30}[\w-]*", ANY),
+    // One word, unlike `npm_config_…`.
+    shape("_", r"(?-u)\b(?:(?:gsk|r8)_[A-Za-z0-9]{20,}|(?:hf|npm)_[A-Za-z0-9]{24,})\b", ANY),
+    shape("xai-", r"(?-u)\bxai-[A-Za-z0-9]{20,}\b", ANY),
+    shape("ia", r"(?-u)\bA[KS]IA[A-Za-z0-9]{16,}\b", ANY),
+    shape("dapi", r"(?-u)\bdapi[A-Za-z0-9]{32,}\b", ANY),
+    shape(".", r"(?:^|[^A-Za-z0-9_./-])(?<secret>(?:SG|ya29|hvs)\.[A-Za-z0-9_.-]{16,})", ANY),
+    // A JSON web token has three parts; the last may be empty.
+    shape("eyj", r"(?-u)\beyJ[\w-]{6,}\.[\w-]{2,}\.[\w-]*", ANY),
+    shape("sk-", r"(?:^|[^A-Za-z0-9_/-])(?<secret>sk-[A-Za-z0-9_-]{16,})", is_model_key),
 ];
 
 pub(super) fn redact(text: &str) -> Cow<'_, str> {
@@ -50,18 +142,17 @@ pub(super) fn redact(text: &str) -> Cow<'_, str> {
 /// Positions of secrets, in order, without overlap.
 pub(super) fn find_secrets(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
-    private_keys(text, &mut found);
-    passwords_in_urls(text, &mut found);
-    header_secrets(text, &mut found);
-    bearer_tokens(text, &mut found);
-    assigned_secrets(text, &mut found);
-    query_secrets(text, &mut found);
-    json_secrets(text, &mut found);
-    dotted_tokens(text, &mut found);
-    basic_credentials(text, &mut found);
-    go_dsn_passwords(text, &mut found);
-    tokens(text, &mut found);
-    found.retain(|secret| text[secret.clone()] != *REDACTED);
+    let lower = text.to_ascii_lowercase();
+    for shape in SHAPES.iter().filter(|shape| lower.contains(shape.needle)) {
+        let compile = || Regex::new(shape.pattern).expect("a test compiles the patterns");
+        for groups in shape.compiled.get_or_init(compile).captures_iter(text) {
+            let secret = groups.name("secret").unwrap_or(groups.get_match());
+            let name = groups.name("name").map_or("", |name| name.as_str());
+            if (shape.is_secret)(name, secret.as_str()) {
+                found.push(secret.range());
+            }
+        }
+    }
     found.sort_by_key(|secret| secret.start);
     let mut merged: Vec<Range<usize>> = Vec::with_capacity(found.len());
     for secret in found {
@@ -73,268 +164,32 @@ pub(super) fn find_secrets(text: &str) -> Vec<Range<usize>> {
     merged
 }
 
-/// `-----BEGIN … PRIVATE KEY-----` up to its end.
-fn private_keys(text: &str, found: &mut Vec<Range<usize>>) {
-    const BEGIN: &str = "-----BEGIN ";
-    const END: &str = "-----END ";
-    let mut from = 0;
-    while let Some(at) = text[from..].find(BEGIN).map(|at| from + at) {
-        from = at + BEGIN.len();
-        let Some(length) = text[from..].find("-----") else { return };
-        if !text[from..from + length].contains("PRIVATE KEY") {
-            continue;
-        }
-        let end = text[from..].find(END).map(|at| from + at + END.len());
-        let end = end.and_then(|end| Some(end + text[end..].find("-----")? + "-----".len()));
-        found.push(at..end.unwrap_or(text.len()));
-        from = end.unwrap_or(text.len());
-    }
+/// The password of every tutorial is none.
+fn is_url_password(host: &str, password: &str) -> bool {
+    let is_example = password == "postgres" && ["localhost", "127.0.0.1"].contains(&host);
+    !is_example && !is_reference(password)
 }
 
-/// `postgres://user:password@host`, `https://token@host`.
-fn passwords_in_urls(text: &str, found: &mut Vec<Range<usize>>) {
-    let mut from = 0;
-    while let Some(at) = text[from..].find("://").map(|at| from + at) {
-        let start = at + "://".len();
-        let authority = &text[start..];
-        let end = authority.find(|c: char| "/?#\"'".contains(c) || c.is_whitespace());
-        let authority = &authority[..end.unwrap_or(authority.len())];
-        if let Some(user) = authority.rfind('@').map(|at| &authority[..at]) {
-            let scheme = &text[from..at];
-            // In web addresses, a user name without a password is a token.
-            let by_web = ["http", "https"].iter().any(|web| scheme.ends_with(web));
-            let secret = match user.find(':') {
-                Some(colon) => start + colon + 1..start + user.len(),
-                None if by_web => start..start + user.len(),
-                None => start..start,
-            };
-            let secret = match by_web && secret.is_empty() {
-                true => start..start + user.trim_end_matches(':').len(),
-                false => secret,
-            };
-            let is_example = authority.starts_with("postgres:postgres@localhost")
-                || authority.starts_with("postgres:postgres@127.0.0.1");
-            if !is_example {
-                push_secret(text, secret, found);
-            }
-        }
-        from = start;
-    }
+/// `Bearer $TOKEN` shows no secret.
+fn is_header_value(_: &str, value: &str) -> bool {
+    value.rsplit(' ').next().is_some_and(|credentials| !is_reference(credentials))
 }
 
-/// `Authorization: …`, `X-Api-Key: …`, `Cookie: …`, up to the end of the line or the quote.
-fn header_secrets(text: &str, found: &mut Vec<Range<usize>>) {
-    for (colon, _) in text.match_indices(':') {
-        let before = &text[..colon];
-        let start = before.rfind(|c: char| !c.is_ascii_alphanumeric() && c != '-');
-        let start =
-            start.map_or(0, |at| at + before[at..].chars().next().map_or(1, char::len_utf8));
-        let name = before[start..].to_ascii_lowercase();
-        let is_known = ["authorization", "proxy-authorization", "cookie", "set-cookie"]
-            .contains(&name.as_str())
-            || name.starts_with("x-") && looks_secret(&name)
-            || ["private-token", "apikey"].contains(&name.as_str());
-        let after = &text[colon + 1..];
-        let is_spaced = after.starts_with([' ', '\t']) && !name.starts_with('-');
-        // Lists of paths contain colons, too.
-        let is_header = is_known
-            || is_spaced && name.contains('-') && looks_secret(&name)
-            || is_spaced && ["password", "passwd", "passphrase"].contains(&name.as_str());
-        if !is_header || before[..start].ends_with('/') {
-            continue;
-        }
-        let length = after.find(['"', '\'', '\r', '\n']).unwrap_or(after.len());
-        let value = after[..length].trim();
-        let at = colon + 1 + after.len() - after.trim_start().len();
-        let credentials = value.split_once(' ').map_or(value, |(_, credentials)| credentials);
-        if !value.is_empty() && !is_reference(credentials) {
-            found.push(at..at + value.len());
-        }
-    }
+fn is_bearer_token(_: &str, token: &str) -> bool {
+    token.len() >= 20 || token.len() >= 6 && token.bytes().any(|byte| byte.is_ascii_digit())
 }
 
-/// `Bearer …`
-fn bearer_tokens(text: &str, found: &mut Vec<Range<usize>>) {
-    const WORD: &str = "bearer";
-    let lower = text.to_ascii_lowercase();
-    for (at, _) in lower.match_indices(WORD) {
-        let after = &text[at + WORD.len()..];
-        let value = after.trim_start();
-        let space = after.len() - value.len();
-        let is_value = |c: char| c.is_ascii_alphanumeric() || "._~+/=-".contains(c);
-        let length = value.find(|c| !is_value(c)).unwrap_or(value.len());
-        let value = &value[..length];
-        let is_alone = at == 0 && WORD.len() + space + length == text.trim_end().len();
-        let is_token = value.len() >= 6 && value.bytes().any(|byte| byte.is_ascii_digit())
-            || value.len() >= 20
-            || is_alone && !value.is_empty();
-        let start = at + WORD.len() + space;
-        if space > 0 && is_token && !text[..at].ends_with(|c: char| c.is_ascii_alphanumeric()) {
-            found.push(start..start + length);
-        }
-    }
-}
-
-/// `Server=db;Password=…`, `?access_token=…`
-fn assigned_secrets(text: &str, found: &mut Vec<Range<usize>>) {
-    let lower = text.to_ascii_lowercase();
-    for name in SECRET_KEYS {
-        for (at, _) in lower.match_indices(name) {
-            // Shell directories: `PWD=/work`, `OLDPWD=/`.
-            if *name == "pwd=" && (text[at..].starts_with("PWD=/") || text[..at].ends_with("OLD")) {
-                continue;
-            }
-            push_value(text, at + name.len(), ";&\"'", found);
-        }
-    }
-}
-
-/// Query parameters of an address, unlike `token=…` elsewhere.
-fn query_secrets(text: &str, found: &mut Vec<Range<usize>>) {
-    for (at, _) in text.match_indices(['?', '&']) {
-        let Some((name, _)) = text[at + 1..].split_once('=') else { return };
-        let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        if !name.chars().all(is_name)
-            || !looks_secret(name) && !["sig", "signature"].contains(&name)
-        {
-            continue;
-        }
-        // The same word must start with an address.
-        let word = text[..at].rfind(|c: char| c.is_whitespace()).map_or(0, |space| space + 1);
-        if !text.get(word..at).is_some_and(|word| word.contains("://")) {
-            continue;
-        }
-        push_value(text, at + 1 + name.len() + 1, ";&#\"'", found);
-    }
-}
-
-/// `"apiKey": "…"`, `"GITHUB_TOKEN":"…"`: a member of a JSON object.
-fn json_secrets(text: &str, found: &mut Vec<Range<usize>>) {
-    for (colon, _) in text.match_indices(':') {
-        let Some(name) = text[..colon].trim_end().strip_suffix('"') else { continue };
-        let name = &name[name.rfind('"').map_or(0, |at| at + 1)..];
-        let after = &text[colon + 1..];
-        let Some(value) = after.trim_start().strip_prefix('"') else { continue };
-        if looks_secret(name) {
-            let start = text.len() - value.len();
-            let mut escaped = false;
-            let end = value.find(|c| {
-                let is_end = c == '"' && !escaped;
-                escaped = c == '\\' && !escaped;
-                is_end
-            });
-            push_secret(text, start..start + end.unwrap_or(value.len()), found);
-        }
-    }
-}
-
-/// `SG.….…`, `ya29.…`, `hvs.…`: tokens with dots.
-fn dotted_tokens(text: &str, found: &mut Vec<Range<usize>>) {
-    let is_token = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    for prefix in ["SG.", "ya29.", "hvs."] {
-        for (at, _) in text.match_indices(prefix) {
-            let token = &text[at..];
-            let token = &token[..token.find(|c| !is_token(c)).unwrap_or(token.len())];
-            let is_start = !text[..at].ends_with(|c: char| is_token(c) || c == '/');
-            if is_start && token.len() >= prefix.len() + 16 {
-                found.push(at..at + token.len());
-            }
-        }
-    }
-}
-
-/// `Basic dXNlcjpwYXNzd29yZA==`
-fn basic_credentials(text: &str, found: &mut Vec<Range<usize>>) {
-    const WORD: &str = "Basic ";
-    for (at, _) in text.match_indices(WORD) {
-        let value = &text[at + WORD.len()..];
-        let is_value = |c: char| c.is_ascii_alphanumeric() || "+/=".contains(c);
-        let value = &value[..value.find(|c| !is_value(c)).unwrap_or(value.len())];
-        let is_encoded = value.ends_with('=')
-            || value.bytes().any(|byte| byte.is_ascii_digit())
-                && value.bytes().any(|byte| byte.is_ascii_uppercase());
-        if value.len() >= 8 && is_encoded {
-            found.push(at + WORD.len()..at + WORD.len() + value.len());
-        }
-    }
-}
-
-/// `user:password@tcp(host:3306)/name`, as Go's drivers take it.
-fn go_dsn_passwords(text: &str, found: &mut Vec<Range<usize>>) {
-    for network in ["@tcp(", "@unix("] {
-        for (at, _) in text.match_indices(network) {
-            let before = &text[..at];
-            let start = before.rfind(|c: char| c.is_whitespace() || "\"'=".contains(c));
-            let start = start.map_or(0, |at| at + 1);
-            if let Some(colon) = before.get(start..).and_then(|user| user.find(':')) {
-                push_secret(text, start + colon + 1..at, found);
-            }
-        }
-    }
-}
-
-/// The value ends at white space or one of `ends`.
-fn push_value(text: &str, start: usize, ends: &str, found: &mut Vec<Range<usize>>) {
-    let value = &text[start..];
-    let length = value.find(|c: char| ends.contains(c) || c.is_whitespace());
-    push_secret(text, start..start + length.unwrap_or(value.len()), found);
-}
-
-fn push_secret(text: &str, secret: Range<usize>, found: &mut Vec<Range<usize>>) {
-    if !secret.is_empty() && !is_reference(&text[secret.clone()]) {
-        found.push(secret);
-    }
-}
-
-/// `ghp_…`, `sk-…`, `AKIA…`, `eyJ….….…`
-fn tokens(text: &str, found: &mut Vec<Range<usize>>) {
-    let bytes = text.as_bytes();
-    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
-    let run = |from: usize| bytes[from..].iter().take_while(|byte| is_word(**byte)).count();
-    let mut at = 0;
-    while at < bytes.len() {
-        let length = run(at);
-        let word = &text[at..at + length];
-        let in_path = at > 0 && bytes[at - 1] == b'/';
-        if is_token(word) || is_model_key(word) && !in_path {
-            found.push(at..at + length);
-        } else if word.starts_with("eyJ") && length > 8 {
-            // Three parts; the last may be empty.
-            let second = at + length;
-            let middle =
-                bytes.get(second).filter(|byte| **byte == b'.').map_or(0, |_| run(second + 1));
-            let third = second + 1 + middle;
-            if middle > 1 && bytes.get(third) == Some(&b'.') {
-                found.push(at..third + 1 + run(third + 1));
-            }
-        }
-        at += length.max(1);
-        while at < bytes.len() && !text.is_char_boundary(at) {
-            at += 1;
-        }
-    }
-}
-
-fn is_token(word: &str) -> bool {
-    let is_token_of = |prefix: &str, least: usize| {
-        let Some(rest) = word.strip_prefix(prefix) else { return false };
-        let alphanumeric = rest.bytes().filter(u8::is_ascii_alphanumeric).count();
-        // npm, Amazon and others use one word, unlike `npm_config_…`.
-        let is_one_word = alphanumeric == rest.len();
-        let needs_one_word =
-            ["npm_", "hf_", "AKIA", "ASIA", "dapi", "gsk_", "r8_", "xai-"].contains(&prefix);
-        alphanumeric >= least && (is_one_word || !needs_one_word)
-    };
-    let mut groups = TOKEN_PREFIXES.iter();
-    groups.any(|(least, prefixes)| prefixes.iter().any(|prefix| is_token_of(prefix, *least)))
+/// Tells credentials from a word.
+fn is_base64(_: &str, value: &str) -> bool {
+    value.ends_with('=')
+        || value.bytes().any(|byte| byte.is_ascii_digit())
+            && value.bytes().any(|byte| byte.is_ascii_uppercase())
 }
 
 /// Keys of OpenAI, Anthropic and others, but not names of several words: `sk-learn-environment`.
-fn is_model_key(word: &str) -> bool {
-    let Some(rest) = word.strip_prefix("sk-") else { return false };
-    let longest = rest.split('-').map(str::len).max().unwrap_or(0);
-    let has_digit = rest.bytes().any(|byte| byte.is_ascii_digit());
-    longest >= 20 || rest.len() >= 16 && has_digit && longest >= 10
+fn is_model_key(_: &str, key: &str) -> bool {
+    let longest = key.split('-').map(str::len).max().unwrap_or(0);
+    longest >= 20 || longest >= 10 && key.bytes().any(|byte| byte.is_ascii_digit())
 }
 
 /// Returns whether a value only names its source: `$TOKEN`, `$(pass show x)`, `<token>`, `(redacted)`.
@@ -343,5 +198,18 @@ fn is_reference(value: &str) -> bool {
     after.is_some_and(|it| {
         it.starts_with(|c: char| c == '{' || c == '(' || c == '_' || c.is_ascii_uppercase())
     }) || value.starts_with('<') && value.ends_with('>')
-        || value == REDACTED
+        || value.starts_with(REDACTED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secret_patterns_compile() {
+        for shape in &SHAPES {
+            assert_eq!(shape.needle, shape.needle.to_ascii_lowercase());
+            Regex::new(shape.pattern).unwrap();
+        }
+    }
 }

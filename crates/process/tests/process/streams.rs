@@ -2,13 +2,6 @@
 
 use super::*;
 
-/// The number of reader threads.
-fn pumps() -> usize {
-    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-    let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm"));
-    tasks.flatten().filter_map(|task| name(task).ok()).filter(|name| name == "pump\n").count()
-}
-
 fn start_with_stdin_pipe(system: &mut System, script: &Script) -> (ChildId, u32) {
     system.start(&Launch { has_stdin_pipe: true, ..script.launch() }).unwrap()
 }
@@ -120,27 +113,23 @@ cases! {
         assert_eq!((capture.stdout.len(), capture.stderr.len()), (50_000_000, 3_000_000));
     }
 
-    fn output_flood_is_pumped_without_loss() {
+    fn output_flood_to_slow_reader_arrives_without_loss() {
         let mut system = System::new().unwrap();
         let (_, pid) = sh("exec seq 3000000").start(&mut system);
         let mut capture = Capture::default();
         let mut buf = Vec::new();
-        let mut pumped = false;
         let ended = loop {
             match system.wait(None, &mut buf) {
                 Occurrence::Output(_, stream) => capture.take(stream, &buf),
                 Occurrence::Ended(_, ended) => break ended,
                 other => panic!("{other:?}"),
             }
-            pumped |= pumps() > 0;
             // A slow reader finds the pipe full.
             eventually("the pipe is full or the child is gone", || state(pid) != Some('R'));
         };
         assert_eq!(ended, PLAIN);
-        assert!(pumped, "nobody helped");
         let expected: String = (1..=3_000_000).map(|n| format!("{n}\n")).collect();
         assert!(capture.text() == expected, "{} bytes of {}", capture.stdout.len(), expected.len());
-        assert_eq!(pumps(), 0);
     }
 
     fn background_flood_does_not_delay_end() {
@@ -152,6 +141,5 @@ cases! {
             std::str::from_utf8(line).ok()?.strip_prefix("tool=")?.parse().ok()
         });
         assert!(!alive(tool.unwrap()));
-        assert_eq!(pumps(), 0);
     }
 }

@@ -45,14 +45,9 @@ pub(crate) struct Defaults {
     pub(crate) max_iterations: u32,
     pub(crate) exit_at_limit: u8,
     pub(crate) retries: u32,
-    /// A failure uses up its iteration instead of retrying it.
-    pub(crate) failure_uses_iteration: bool,
-    pub(crate) exit_at_failure: u8,
     /// An agent that succeeds without output has failed.
     pub(crate) retry_empty: bool,
     pub(crate) inactivity_ms: Option<u64>,
-    /// An agent killed for inactivity has failed.
-    pub(crate) inactivity_fails: bool,
     pub(crate) agent: Option<&'static str>,
     /// Standard error of a plain-text agent is part of its answer.
     pub(crate) stderr_counts_as_output: bool,
@@ -60,12 +55,9 @@ pub(crate) struct Defaults {
     pub(crate) gates: bool,
     pub(crate) sandbox: SandboxBackend,
     pub(crate) session_log: bool,
-    pub(crate) exit_without_prompt: u8,
-    pub(crate) empty_prompt: bool,
-    /// `SIGTERM` pauses the run.
-    pub(crate) term_pauses: bool,
-    /// A completion cannot be revoked.
-    pub(crate) completion_is_final: bool,
+    /// A failure uses up its iteration, and an agent killed for inactivity has answered. The prompt may be
+    /// empty, `SIGTERM` pauses the run, a completion is final, and failures share an exit code.
+    pub(crate) is_worker: bool,
 }
 
 impl Defaults {
@@ -74,20 +66,14 @@ impl Defaults {
         max_iterations: 10,
         exit_at_limit: exit_code::INCOMPLETE,
         retries: 3,
-        failure_uses_iteration: false,
-        exit_at_failure: exit_code::AGENT_FAILED,
         retry_empty: false,
         inactivity_ms: None,
-        inactivity_fails: true,
         agent: None,
         stderr_counts_as_output: false,
         gates: false,
         sandbox: SandboxBackend::None,
         session_log: false,
-        exit_without_prompt: exit_code::USAGE,
-        empty_prompt: false,
-        term_pauses: false,
-        completion_is_final: false,
+        is_worker: false,
     };
 
     /// `plan`, `build` and `prompt`.
@@ -109,14 +95,8 @@ impl Defaults {
     const WORKER: Defaults = Defaults {
         exit_at_limit: exit_code::SUCCESS,
         retries: 4,
-        failure_uses_iteration: true,
-        exit_at_failure: exit_code::INCOMPLETE,
         inactivity_ms: Some(300_000),
-        inactivity_fails: false,
-        exit_without_prompt: exit_code::INCOMPLETE,
-        empty_prompt: true,
-        term_pauses: true,
-        completion_is_final: true,
+        is_worker: true,
         ..Defaults::RUN
     };
 

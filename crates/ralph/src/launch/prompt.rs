@@ -8,7 +8,6 @@ use crate::config;
 use ralph_driver::run_spec::{PromptSource, Variables, not_utf8_message};
 use ralph_engine::prompt::compose;
 use ralph_events::error::{Error, ErrorKind};
-use ralph_events::exit_code;
 use ralph_store::user_files;
 
 use super::Defaults;
@@ -43,9 +42,8 @@ pub(crate) fn prompt_file(path: &Path) -> Result<PromptSource, Error> {
 /// For a resumed run: its file may be gone.
 pub(super) fn check_again(source: &PromptSource, defaults: &Defaults) -> Result<(), Error> {
     let PromptSource::File(path) = source else { return Ok(()) };
-    read_file(path, defaults.empty_prompt).map(drop).map_err(|err| {
-        let is_failure = defaults.exit_without_prompt == exit_code::INCOMPLETE;
-        if is_failure { Error { kind: ErrorKind::Failed, ..err } } else { err }
+    read_file(path, defaults.is_worker).map(drop).map_err(|err| {
+        if defaults.is_worker { Error { kind: ErrorKind::Failed, ..err } } else { err }
     })
 }
 

@@ -9,6 +9,7 @@ use ralph_engine::completion::CompletionRule;
 use ralph_engine::rules::{Budget, RateLimit, Retry, RetryScope, Rules};
 use ralph_engine::stall::StallRule;
 use ralph_events::error::Error;
+use ralph_events::exit_code;
 use ralph_git::ScmSpec;
 
 use super::{Defaults, LoopCommand};
@@ -111,26 +112,27 @@ pub(super) fn loop_rules(settings: &Settings, defaults: &Defaults) -> Rules {
     let limit = |limit: Duration| limit.limit().map(millis);
     let budget = &settings.budget;
     let per_iteration = &budget.per_iteration;
+    let is_worker = defaults.is_worker;
     Rules {
         max_iterations: settings.maximum_iterations.unwrap_or(defaults.max_iterations),
         exit_at_limit: defaults.exit_at_limit,
-        exit_without_prompt: defaults.exit_without_prompt,
+        exit_without_prompt: if is_worker { exit_code::INCOMPLETE } else { exit_code::USAGE },
         retry: Retry {
-            scope: if defaults.failure_uses_iteration {
+            scope: if is_worker {
                 RetryScope::NextIteration { failures: retries.saturating_add(1) }
             } else {
                 RetryScope::SameIteration { retries }
             },
             backoff_ms: millis(settings.retry.backoff_seconds.get()),
             backoff_cap_ms: millis(settings.retry.backoff_cap_seconds.get()),
-            exit_code: defaults.exit_at_failure,
+            exit_code: if is_worker { exit_code::INCOMPLETE } else { exit_code::AGENT_FAILED },
         },
         retry_empty: defaults.retry_empty,
         inactivity_ms: match settings.inactivity_timeout_seconds {
             Some(timeout) => limit(timeout),
             None => defaults.inactivity_ms,
         },
-        inactivity_fails: defaults.inactivity_fails,
+        inactivity_fails: !is_worker,
         silent_model_ms: Some(minutes(settings.silent_model_minutes)).filter(|limit| *limit > 0),
         iteration_timeout_ms: limit(settings.iteration_timeout_seconds),
         result_grace_ms: Some(millis(settings.result_grace_seconds.get())),
@@ -153,7 +155,7 @@ pub(super) fn loop_rules(settings: &Settings, defaults: &Defaults) -> Rules {
         scm_timeout_ms: settings.scm.as_ref().and_then(|scm| limit(scm.timeout_seconds)),
         gates: defaults.gates,
         stall: StallRule::stop_after(settings.stall.iterations),
-        term_pauses: defaults.term_pauses,
+        term_pauses: is_worker,
         max_refusals: Rules::MAX_REFUSALS,
         check_done_ms: Some(Rules::CHECK_DONE_MS),
         notify: false,
