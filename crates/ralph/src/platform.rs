@@ -77,7 +77,7 @@ impl fmt::Display for Evidence {
         f.pad(match self {
             Tested => "tested",
             TypeChecked => "type-checked only",
-            Missing => "not supported",
+            Missing => "not there",
         })
     }
 }
