@@ -63,10 +63,10 @@ fn removed_repository_ends_run_after_iteration() {
     ]}));
     let args = ["run", "-n", "5", "-p", "x", "--completion-promise", "COMPLETE", "--"];
     let output = project.ralph(args).args(agent).run();
-    output.code(2).stdout_lacks("complete").stdout_has(
-        "is gone; the agent's work is still in the \
-                                 files",
-    );
+    output
+        .code(2)
+        .stdout_lacks("complete")
+        .stdout_has("is gone; the agent's work is still in the files");
     assert_eq!(project.agent_starts().len(), 2);
     let report = project.ralph(["report"]).run();
     report.code(0).stdout_has("1, in a repository that is gone").stdout_lacks("git log");

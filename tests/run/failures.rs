@@ -127,8 +127,7 @@ fn rate_limit_is_waited_out_and_not_counted() {
     project.settings(&json!({"retry": {"max": 0}, "includeIterationCountInPrompt": true}));
     // Two seconds after the agent reports it, however slow it was.
     let limit = r#"at=$(($(date +%s) + 2)); echo $at >../resets-at
-        echo '{"type":"rate_limit_event","rate_limit_info":{"status":"rejected",' \
-            '"resetsAt":'$at',"rateLimitType":"five_hour"}}'"#;
+        echo '{"type":"rate_limit_event","rate_limit_info":{"status":"rejected",' '"resetsAt":'$at',"rateLimitType":"five_hour"}}'"#;
     let limited = json!([
         project.record_step(),
         {"shell": limit},

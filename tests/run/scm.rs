@@ -698,10 +698,10 @@ fn uncommitted_work_in_submodule_is_named() {
     add_submodule(&project);
     let steps = json!([{"shell": "echo b >part/a"}, {"print": DONE}]);
     let output = run(&project, &ASKED, &agent_script(&steps, "Change the part")).run();
-    output.code(0).stderr_has("uncommitted changes inside submodules").stderr_has(
-        "(commit them \
-                               there): part",
-    );
+    output
+        .code(0)
+        .stderr_has("uncommitted changes inside submodules")
+        .stderr_has("(commit them there): part");
 }
 
 #[test]

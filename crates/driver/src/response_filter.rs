@@ -105,12 +105,9 @@ pub fn answer_timeout_ms(question: &[u8]) -> u64 {
 /// # Errors Why there is none, as the end of a sentence about the filter.
 pub fn parse_answer(printed: io::Result<Vec<u8>>) -> Result<FilterAnswer, String> {
     match printed {
-        Ok(line) => serde_json::from_slice(&line).map_err(|err| {
-            format!(
-                "returned no answer \
-            ({err})"
-            )
-        }),
+        Ok(line) => {
+            serde_json::from_slice(&line).map_err(|err| format!("returned no answer ({err})"))
+        }
         Err(err) => Err(match err.kind() {
             io::ErrorKind::TimedOut => format!("took longer than {} s", ANSWER_TIMEOUT_MS / 1000),
             io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe => {

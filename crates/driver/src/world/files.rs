@@ -21,11 +21,9 @@ impl RealWorld {
         }
         match self.project_change {
             DirChange::Unchanged => Ok(()),
-            DirChange::Gone => Err(io::Error::new(
-                io::ErrorKind::NotFound,
-                "the project directory \
-                is gone",
-            )),
+            DirChange::Gone => {
+                Err(io::Error::new(io::ErrorKind::NotFound, "the project directory is gone"))
+            }
             DirChange::Replaced => {
                 let message = "the project directory was replaced";
                 Err(io::Error::new(io::ErrorKind::NotFound, message))

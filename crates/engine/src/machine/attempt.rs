@@ -154,11 +154,8 @@ impl LoopMachine {
             }
             Class::RateLimited | Class::Overloaded => {
                 let resets_at = report.failure.as_ref().and_then(|failure| failure.resets_at);
-                let message = failure_message.unwrap_or_else(|| {
-                    "the agent reached its rate \
-                        limit"
-                        .to_owned()
-                });
+                let message = failure_message
+                    .unwrap_or_else(|| "the agent reached its rate limit".to_owned());
                 self.handle_rate_limit(step, resets_at, &message);
             }
             Class::Empty => {
@@ -256,13 +253,9 @@ impl LoopMachine {
         {
             let next_attempt =
                 match until_wall.and_then(|until| Timestamp::from_millisecond(until).ok()) {
-                    Some(until) => format!(
-                        "the rate limit resets at {},",
-                        until.strftime(
-                            "%F \
-                        %H:%M UTC"
-                        )
-                    ),
+                    Some(until) => {
+                        format!("the rate limit resets at {},", until.strftime("%F %H:%M UTC"))
+                    }
                     None => "the next attempt is due".to_owned(),
                 };
             let (delay, remaining) =

@@ -69,8 +69,7 @@ cases! {
             (dir.as_os_str(), dir, ErrorKind::PermissionDenied, "cannot start"),
             (&orphan, dir, ErrorKind::NotFound, "orphan"),
             (OsStr::new("sh"), &dir.join("gone"), ErrorKind::NotFound, "cannot enter directory"),
-            (OsStr::new("sh"), Path::new("/dev/null"), ErrorKind::NotADirectory, "cannot enter \
-                         directory"),
+            (OsStr::new("sh"), Path::new("/dev/null"), ErrorKind::NotADirectory, "cannot enter directory"),
         ] {
             let err = start(program, directory).unwrap_err();
             assert_eq!(err.kind(), kind, "{program:?}: {err}");

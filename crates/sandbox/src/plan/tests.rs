@@ -272,8 +272,7 @@ fn plan_shows_programs_of_path_and_agent() {
     assert_eq!(
         seen(&plan, package),
         format!("r {package}"),
-        "npm spreads one package over \
-        directories"
+        "npm spreads one package over directories"
     );
     assert!(seen(&plan, "/home/u/bin/claude").starts_with("r "));
     assert!(
@@ -384,8 +383,7 @@ fn plan_refuses_home_system_and_scratch_as_project() {
     let everywhere = PlanInputs { home: Some("/".into()), ..wanted() };
     assert!(
         build_plan(&everywhere, &Paper::new(MACHINE)).is_ok(),
-        "a home that is not a \
-        directory"
+        "a home that is not a directory"
     );
 }
 

@@ -66,8 +66,7 @@ fn changes_made_during_commit_message_are_not_committed() {
             |action: &Action| matches!(action, Action::Emit(_, Event::CompletionChecked { .. }));
         assert!(
             !run.actions.iter().any(is_noted),
-            "unchecked work must not be recorded as \
-            checked"
+            "unchecked work must not be recorded as checked"
         );
         if gates {
             assert!(run.asked(&Action::CheckGates { claimed: false, checks_passed: false }));
