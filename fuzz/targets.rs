@@ -3,7 +3,7 @@
 //! `scripts/fuzz` runs them with libFuzzer, `tests/fuzz.rs` with reproducible mutations of the
 //! seeds.
 
-#![allow(clippy::unwrap_used, reason = "a panic is how a finding is told")]
+#![allow(clippy::unwrap_used, reason = "a finding is reported as a panic")]
 #![allow(dead_code, unreachable_pub, reason = "the fuzzers and the test use different parts")]
 
 use std::borrow::Cow;
@@ -247,7 +247,7 @@ pub fn settings(data: &[u8]) {
             assert_eq!(reloaded.settings, loaded.settings);
             if let Some(local) = local {
                 let reloaded = put(&saved, Some(local)).unwrap();
-                assert_eq!(reloaded.settings, loaded.settings, "merged a second time");
+                assert_eq!(reloaded.settings, loaded.settings, "merged twice");
             }
         }
     }
@@ -372,9 +372,9 @@ pub fn shell_policy(data: &[u8]) {
     if let Verdict::Deny(finding) = &verdict {
         assert!(!finding.reason.is_empty() && !finding.suggestion.is_empty());
         // An overlong command is denied, and a little more may make it overlong.
-        assert!(matches!(after, Verdict::Deny(_)), "hidden by `true`: {finding:?}");
+        assert!(matches!(after, Verdict::Deny(_)), "weakened by `true`: {finding:?}");
     }
-    assert_eq!(verdict, judge(&text), "another verdict on the same command");
+    assert_eq!(verdict, judge(&text), "different verdict on the same command");
 }
 
 /// A damaged journal is read as far as possible: complete lines are found, and all summaries work.
@@ -384,7 +384,7 @@ pub fn journal_reader(data: &[u8]) {
     let whole = data.split(|byte| *byte == b'\n');
     let whole = whole.filter(|line| serde_json::from_slice::<Entry<'_>>(line).is_ok()).count();
     // A line with a duplicate key may count, too.
-    assert!(entries.len() >= whole, "every line that is whole: {} of {whole}", entries.len());
+    assert!(entries.len() >= whole, "complete lines: {} of {whole}", entries.len());
     let mut lines = journal::LineEncoder::default();
     let at = Stamp { time_ms: 1_794_774_472_123, iteration: 1, attempt: 1 };
     let last = Event::Warning { message: Cow::Borrowed("the last word") };

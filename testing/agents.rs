@@ -12,7 +12,7 @@ const TABLE: &str = include_str!("agents.json");
 pub(crate) struct Agent {
     #[serde(skip)]
     pub(crate) name: String,
-    #[expect(dead_code, reason = "it is for the script that installs agents")]
+    #[expect(dead_code, reason = "used by the script that installs agents")]
     package: String,
     version: String,
     #[allow(dead_code, reason = "programs that do not record include this module too")]

@@ -236,7 +236,7 @@ impl Agent {
                 Step::WaitFor(path) => wait_for(&path)?,
                 Step::Hang => {
                     sleep(LONGEST_WAIT);
-                    return Err("nobody ended this process".into());
+                    return Err("this process was not killed".into());
                 }
                 Step::IgnoreSignals => ignore_signals()?,
                 Step::Stray(stray) => stray.spawn()?,
@@ -441,7 +441,7 @@ fn script_path(args: &[String]) -> Outcome<PathBuf> {
         Some(at) => args.get(at + 1).map(PathBuf::from),
         None => std::env::var_os("FAKE_AGENT_SCRIPT").map(PathBuf::from),
     };
-    let path = path.ok_or("no script: give --script PATH or FAKE_AGENT_SCRIPT")?;
+    let path = path.ok_or("no script: use --script PATH or FAKE_AGENT_SCRIPT")?;
     if !path.is_dir() {
         return Ok(path);
     }
@@ -490,7 +490,7 @@ impl Stray {
 
 fn stray_main(args: &[String]) -> Outcome<u8> {
     let [pid_file, setsid] = args else {
-        return Err("a stray tool needs a file for its process id".into());
+        return Err("a stray tool needs a PID file".into());
     };
     ignore_signals()?;
     if setsid == "true" {
@@ -514,7 +514,7 @@ fn ignore_signals() -> Outcome<()> {
 
 fn die_by(number: i32) -> Outcome<()> {
     let signal = rustix::process::Signal::from_named_raw(number)
-        .ok_or_else(|| format!("there is no signal {number}"))?;
+        .ok_or_else(|| format!("unknown signal {number}"))?;
     rustix::process::kill_process(rustix::process::getpid(), signal)?;
     sleep(Duration::from_secs(5));
     Err(format!("signal {number} did not end this process").into())

@@ -33,7 +33,7 @@ impl BenchDir {
                 .args([&output, &file])
                 .status()?;
             if !status.success() {
-                return Err(io::Error::other(format!("cc could not make {name}")));
+                return Err(io::Error::other(format!("cc failed to build {name}")));
             }
             fs::copy(output, bench_dir.path(name))?;
         }

@@ -21,10 +21,10 @@ pub(super) fn hooks(bench_dir: &BenchDir, table: &mut Table, _: Option<u64>) -> 
     let here_document = json!({"command": format!("cat >file.rs <<'END'\n{long}END\n")});
     for (label, name, tool, input) in [
         ("pre-tool-use, a command", "pre-tool-use", "Bash", bash.clone()),
-        ("pre-tool-use, a file of 100 KB", "pre-tool-use", "Write", write.clone()),
-        ("pre-tool-use, a command of 100 KB", "pre-tool-use", "Bash", here_document),
+        ("pre-tool-use, a 100 KB file", "pre-tool-use", "Write", write.clone()),
+        ("pre-tool-use, a 100 KB command", "pre-tool-use", "Bash", here_document),
         ("post-tool-use, a command", "post-tool-use", "Bash", bash),
-        ("post-tool-use, a file of 100 KB", "post-tool-use", "Write", write),
+        ("post-tool-use, a 100 KB file", "post-tool-use", "Write", write),
     ] {
         let question = json!({
             "session_id": "a1bc9fe7-202c-4c3f-bdd0-ccf27a028299",
@@ -35,7 +35,7 @@ pub(super) fn hooks(bench_dir: &BenchDir, table: &mut Table, _: Option<u64>) -> 
             "tool_input": input,
         });
         let times = answered(bench_dir, name, &question)?;
-        let label = format!("ralph hook {label}, beside `true` and a look");
+        let label = format!("ralph hook {label}, compared with `true` and a file check");
         table.ratio(&label, times, time, Target::AtMost(2.5));
     }
     Ok(())

@@ -41,7 +41,7 @@ pub(super) fn sandbox(bench_dir: &BenchDir, table: &mut Table, _: Option<u64>) -
     let floor = median(floors);
     let [outside, bwrap, landlock] = backends.map(|(_, times)| median(times));
     table.ratio(
-        "iteration inside bwrap, less one outside, beside a bare bwrap",
+        "overhead of an iteration in bwrap, compared with a bare bwrap",
         (floor, bwrap - outside),
         time,
         // About 10 ms instead of 4, and 2 more as root.

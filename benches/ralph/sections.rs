@@ -93,7 +93,7 @@ fn start(bench_dir: &BenchDir, table: &mut Table, _: Option<u64>) -> io::Result<
     let mut version = bench_dir.ralph();
     version.arg("--version");
     let times = compare(400, || floor.status().map(drop), || version.status().map(drop))?;
-    table.ratio("ralph --version, beside a static `true`", times, time, Target::AtMost(1.6));
+    table.ratio("ralph --version, compared with a static `true`", times, time, Target::AtMost(1.6));
 
     let mut run = bench_dir.ralph_run("start", 1, &["true"]);
     let mut firsts = Vec::new();
@@ -106,7 +106,7 @@ fn start(bench_dir: &BenchDir, table: &mut Table, _: Option<u64>) -> io::Result<
         // The journal has whole milliseconds.
         firsts.push((first as f64 + 0.5) / 1e3 - began.as_nanosecond() as f64 / 1e9);
     }
-    table.value("ralph run, until its first agent has started", median(firsts), time, Target::None);
+    table.value("ralph run, until its first agent starts", median(firsts), time, Target::None);
     Ok(())
 }
 
@@ -127,7 +127,7 @@ fn iteration(bench_dir: &BenchDir, table: &mut Table, _: Option<u64>) -> io::Res
     )?;
     let each = (floor / ITERATIONS as f64, ralph / ITERATIONS as f64);
     table.ratio(
-        "iteration of an instant agent, beside spawn and wait",
+        "iteration of an instant agent, compared with spawn and wait",
         each,
         time,
         Target::AtMost(1.6),
@@ -149,7 +149,7 @@ fn iteration(bench_dir: &BenchDir, table: &mut Table, _: Option<u64>) -> io::Res
     };
     let ends = (stretch(0), stretch(MANY - 1000));
     table.ratio(
-        "10,000 iterations: the last 1000, beside the first 1000",
+        "10,000 iterations: the last 1000 compared with the first 1000",
         ends,
         time,
         Target::AtMost(1.1),
@@ -163,8 +163,13 @@ fn stream(bench_dir: &BenchDir, table: &mut Table, megabytes: Option<u64>) -> io
     let quiet = || driven(&claude, bytes, Vec::new());
     let (floor, ralph) = compare(9, || split_only(&claude, bytes), quiet)?;
     let speeds = (bytes as f64 / floor, bytes as f64 / ralph);
-    table.ratio("claude stream to events, beside read and split", speeds, speed, Target::None);
-    table.value("  its speed", speeds.1, speed, Target::AtLeast(200e6));
+    table.ratio(
+        "claude stream to events, compared with read and split",
+        speeds,
+        speed,
+        Target::None,
+    );
+    table.value("  speed", speeds.1, speed, Target::AtLeast(200e6));
     let json = || -> io::Result<()> {
         let nowhere = std::fs::File::options().write(true).open("/dev/null")?;
         driven(&claude, bytes, vec![Box::new(JsonReporter::new(OutputStream::new(nowhere)))])
@@ -302,16 +307,16 @@ fn memory(bench_dir: &BenchDir, table: &mut Table, megabytes: Option<u64>) -> io
             Target::AtMost(16e6),
         );
         table.value(
-            "  its speed, with journal and raw log on this disk",
+            "  speed, with journal and raw log on this disk",
             bytes as f64 / seconds,
             speed,
             Target::None,
         );
-        table.value("  what it left on disk", run.on_disk()? as f64, size, Target::None);
+        table.value("  disk usage", run.on_disk()? as f64, size, Target::None);
         let arrived =
             runs::read_journal(&run.journal()?)?.filter(|entry| of_agent(&entry.event)).count();
         table.ratio(
-            "  events in the journal, beside those in the stream",
+            "  events in the journal, compared with the stream",
             (events_in(bytes)? as f64, arrived as f64),
             count,
             Target::AtLeast(1.0),
@@ -359,7 +364,7 @@ fn silence(bench_dir: &BenchDir, table: &mut Table, _: Option<u64>) -> io::Resul
     let wakes = wakes()? - before;
     end(vec![&mut child])?;
     table.value(
-        &format!("wake-ups in {SECONDS} s beside a silent agent"),
+        &format!("wake-ups in {SECONDS} s with a silent agent"),
         wakes,
         count,
         Target::AtMost(0.0),
@@ -378,13 +383,13 @@ fn loops(bench_dir: &BenchDir, table: &mut Table, number: Option<u64>) -> io::Re
     let (ralph, memory) =
         watch(number, |nth| bench_dir.ralph_run(&format!("loop-{nth}"), 1, &["ticker"]).spawn())?;
     table.value(
-        &format!("memory of each of {number} loops (PSS)"),
+        &format!("memory per loop, with {number} loops (PSS)"),
         memory,
         size,
         Target::AtMost(1e6),
     );
     table.ratio(
-        "processor time of a loop for a line, beside poll, read, write in C",
+        "CPU time of a loop per line, compared with poll, read, write in C",
         (floor, ralph),
         time,
         Target::AtMost(4.0),

@@ -78,11 +78,11 @@ pub(super) fn soak(
     let gigabytes = (iterations * EACH) as f64 / 1e9;
     let label = format!("{iterations} iterations, {gigabytes:.1} GB of output in one run");
     table.value(&label, seconds, time, Target::None);
-    table.value("  its speed", (iterations * EACH) as f64 / seconds, speed, Target::None);
+    table.value("  speed", (iterations * EACH) as f64 / seconds, speed, Target::None);
     table.value("  peak memory", peak, size, Target::AtMost(16e6));
     let (second, last) = (tenths[1], tenths[9]);
     let mut grows = |label: &str, of: fn(&Sample) -> f64, show: fn(f64) -> String, most: f64| {
-        let label = format!("  {label}: in the last tenth, beside the second");
+        let label = format!("  {label}: last tenth compared with the second");
         table.ratio(&label, (of(&second), of(&last)), show, Target::AtMost(most));
     };
     grows("memory", |seen| seen.memory, size, 1.1);
@@ -91,27 +91,27 @@ pub(super) fn soak(
     let tenth = starts.len() / 10;
     let each = |from: usize| (starts[from + tenth - 1] - starts[from]) / (tenth - 1) as f64;
     table.ratio(
-        "  an iteration in the last tenth, beside the second",
+        "  iteration time: last tenth compared with the second",
         (each(tenth), each(starts.len() - tenth)),
         time,
         Target::AtMost(1.1),
     );
     let on_disk = largest.max(run.on_disk()?) as f64;
     table.value(
-        "  on disk, at most",
+        "  maximum on disk",
         on_disk,
         size,
         Target::AtMost(ROOM + OF_ITERATION * iterations as f64),
     );
     let journal = fs::metadata(journal)?.len() as f64;
-    table.value("  of that, the journal", journal, size, Target::None);
+    table.value("  journal part", journal, size, Target::None);
     let began = Instant::now();
     let mut report = bench_dir.ralph();
     report.arg("report").arg("-C").arg(run.project());
     if !report.status()?.success() {
         return Err(io::Error::other("no report"));
     }
-    table.value("  ralph report of it", began.elapsed().as_secs_f64(), time, Target::None);
+    table.value("  ralph report for it", began.elapsed().as_secs_f64(), time, Target::None);
     fs::remove_dir_all(run.project())
 }
 

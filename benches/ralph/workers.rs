@@ -55,7 +55,8 @@ fn many(bench_dir: &BenchDir, table: &mut Table, number: u64) -> io::Result<()> 
         let mut listing = bench_dir.ralph();
         listing.args(command).env("RALPH_HOME", &home);
         let times = compare(200, || floor.status().map(drop), || listing.status().map(drop))?;
-        let label = format!("ralph {} of {number} workers, beside `ls -l`", command.join(" "));
+        let label =
+            format!("ralph {} with {number} workers, compared with `ls -l`", command.join(" "));
         table.ratio(&label, times, time, Target::AtMost(5.0));
     }
     Ok(())
@@ -94,13 +95,13 @@ fn one(bench_dir: &BenchDir, table: &mut Table) -> io::Result<()> {
     child.wait()?;
     let (longest, wakes) = measured?;
     table.value(
-        "longest of 50 from a request to the state that heeds it",
+        "longest of 50 delays from a request to the new state",
         longest,
         time,
         Target::AtMost(0.05),
     );
     table.value(
-        &format!("wake-ups of a worker in {SECONDS} s beside a silent agent"),
+        &format!("wake-ups of a worker in {SECONDS} s with a silent agent"),
         wakes,
         count,
         Target::AtMost(0.0),
@@ -116,7 +117,7 @@ fn ask(worker: &Worker, child: &Child, seconds: u64) -> io::Result<(f64, f64)> {
                 StoredState::State(state) if is_it(&state) => Some(()),
                 _ => None,
             })
-            .ok_or_else(|| io::Error::other("the worker does not answer"))
+            .ok_or_else(|| io::Error::other("the worker does not respond"))
     };
     until(&|state| state.current_iteration == 1)?;
     let mut longest = 0_f64;

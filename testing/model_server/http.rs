@@ -91,7 +91,7 @@ impl<'s> Connection<'s> {
 
     fn take(&mut self, bytes: u64, into: &mut Vec<u8>) -> io::Result<()> {
         if into.len() as u64 + bytes > MAX_BODY {
-            return Err(invalid("too long a body"));
+            return Err(invalid("body too long"));
         }
         let taken = self.reader.by_ref().take(bytes).read_to_end(into)?;
         if taken as u64 == bytes { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }

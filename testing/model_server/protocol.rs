@@ -218,13 +218,13 @@ fn default_kind(status: u16) -> &'static str {
 
 fn default_message(status: u16) -> &'static str {
     match status {
-        400 => "a bad request, says the script",
+        400 => "bad request from the script",
         401 => "invalid x-api-key",
         429 => "This request would exceed your organization's rate limit (mock).",
         500 => "Internal server error",
         503 => "Service unavailable",
         529 => "Overloaded",
-        _ => "a failure, says the script",
+        _ => "failure from the script",
     }
 }
 

@@ -41,7 +41,7 @@ impl Script {
         let sessions = match (form.turns, form.sessions) {
             (Some(turns), None) => vec![turns],
             (None, Some(sessions)) => sessions,
-            _ => return Err(serde_json::Error::custom("either `turns` or `sessions` is needed")),
+            _ => return Err(serde_json::Error::custom("`turns` or `sessions` is required")),
         };
         if sessions.is_empty() || sessions.iter().any(Vec::is_empty) {
             return Err(serde_json::Error::custom("a session needs at least one turn"));
@@ -221,7 +221,7 @@ impl<'de> Deserialize<'de> for Turn {
         let mut object = match Value::deserialize(deserializer)? {
             Value::String(text) => return Ok(Turn::says(text)),
             Value::Object(object) => object,
-            other => return Err(D::Error::custom(format!("a turn is no {other}"))),
+            other => return Err(D::Error::custom(format!("a turn cannot be {other}"))),
         };
         let call: Map<String, Value> = CALL_KEYS
             .iter()
@@ -238,7 +238,8 @@ impl<'de> Deserialize<'de> for Turn {
             None => None,
             Some(Value::Number(status)) => {
                 let status = status.as_u64().and_then(|status| u16::try_from(status).ok());
-                let status = status.ok_or_else(|| D::Error::custom("`fail` is no HTTP status"))?;
+                let status =
+                    status.ok_or_else(|| D::Error::custom("`fail` is not an HTTP status"))?;
                 let (retry_after, body) = (form.retry_after, form.body);
                 Some(Fail::Status { status, failure_text, retry_after, body })
             }
@@ -250,9 +251,9 @@ impl<'de> Deserialize<'de> for Turn {
                 "hang_mid" => midway(Midway::Hang),
                 "garbage" => midway(Midway::Garbage),
                 "sse_error" => midway(Midway::Error(failure_text)),
-                other => return Err(D::Error::custom(format!("there is no failure {other:?}"))),
+                other => return Err(D::Error::custom(format!("unknown failure {other:?}"))),
             }),
-            Some(other) => return Err(D::Error::custom(format!("there is no failure {other}"))),
+            Some(other) => return Err(D::Error::custom(format!("unknown failure {other}"))),
         };
         let times = match form.times {
             None => Some(1),

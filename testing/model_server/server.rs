@@ -48,8 +48,7 @@ impl Server {
         log: Option<&Path>,
     ) -> io::Result<Server> {
         if !address.ip().is_loopback() {
-            let message =
-                format!("{address} can be reached from elsewhere; only loopback is served");
+            let message = format!("{address} is not a loopback address; only loopback is served");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         let open = |path| OpenOptions::new().create(true).append(true).open(path);

@@ -245,7 +245,7 @@ mod tests {
         }
         let program = input(&call, freeform("exec"));
         assert!(program.as_str().unwrap().contains("exec_command({cmd: \"ls\""), "{program}");
-        assert_eq!(to_tool_call(&call, &[]).name, "Bash", "for an agent that offers none");
+        assert_eq!(to_tool_call(&call, &[]).name, "Bash", "for an agent without tools");
     }
 
     #[test]

@@ -187,10 +187,10 @@ fn record_all(args: &Args) -> Result<bool> {
         }
     }
     if matched == 0 {
-        return Err("there is no such case".into());
+        return Err("unknown case".into());
     }
     if left_out > 0 {
-        say(&format!("{left_out} that take minutes were left out: --slow has them too"));
+        say(&format!("{left_out} that take minutes were skipped; --slow includes them"));
     }
     Ok(fine)
 }
@@ -325,14 +325,14 @@ fn run(
         if let Some(status) = child.try_wait()? {
             return match to_send {
                 None => Ok(status),
-                Some(_) => Err(format!("it ended before it was to get a signal ({status})").into()),
+                Some(_) => Err(format!("it exited before the signal ({status})").into()),
             };
         }
         if let Some(signal) = to_send
             && signal.is_due(began, stdout, mark)?
         {
             let pid = Pid::from_child(&child);
-            let number = Signal::from_named_raw(signal.number).ok_or("there is no such signal")?;
+            let number = Signal::from_named_raw(signal.number).ok_or("unknown signal")?;
             kill_process(pid, number)?;
             to_send = None;
             kill_at = signal.kill_after_s.map(|after| Instant::now() + Duration::from_secs(after));
@@ -344,7 +344,7 @@ fn run(
         if began.elapsed() > longest {
             child.kill()?;
             child.wait()?;
-            return Err(format!("it did not end within {longest:?}").into());
+            return Err(format!("it did not exit within {longest:?}").into());
         }
         thread::sleep(Duration::from_millis(20));
     }

@@ -27,7 +27,7 @@ fn invalid_config_is_refused_and_never_executed() {
         ("A=1\nB=x\0y\n", ".ralph/config:2: a NUL character"),
         ("A=1\nexport B='\0'\n", ".ralph/config:2: a NUL character"),
         ("AGENT_CLI=robot\nAGENT_OUTPUT_FORMAT=xml\n", ".ralph/config:2 (AGENT_OUTPUT_FORMAT)"),
-        ("AGENT_CLI=robot\nAGENT_RESPONSE_FILTER='.a | nope'\n", "there is no filter nope"),
+        ("AGENT_CLI=robot\nAGENT_RESPONSE_FILTER='.a | nope'\n", "unknown filter nope"),
     ] {
         project.write(".ralph/config", config);
         let output = project.ralph(["plan"]).run();
@@ -43,7 +43,7 @@ fn invalid_filter_in_config_shows_position() {
     let project = project(&json!([]));
     project.write(".ralph/config", "AGENT_CLI=robot\n\nAGENT_RESPONSE_FILTER='.a | nope'\n");
     project.ralph(["plan"]).run().code(2).stderr_has(
-        ".ralph/config:3 (AGENT_RESPONSE_FILTER): agent.responseFilter: there is no filter nope\n  \
+        ".ralph/config:3 (AGENT_RESPONSE_FILTER): agent.responseFilter: unknown filter nope\n  \
          1 | .a | nope\n    |      ^^^^\n",
     );
 }

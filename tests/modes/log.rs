@@ -198,7 +198,7 @@ fn session_log_marks_iteration_not_started() {
     project.write(".ralph/config", "AGENT_CLI=./mine\nMAX_RETRIES=1\n");
     project.ralph(["plan"]).run().code(4);
     let log = log(&project);
-    assert!(log.contains("[ralph] failed: the agent: ./mine cannot be started"), "{log}");
+    assert!(log.contains("[ralph] failed: cannot start ./mine"), "{log}");
     let not_started = "[ralph] failed: the agent could not be started\n";
     assert!(log.contains(&format!("{not_started}{SINGLE}\nITERATION 2 NOT STARTED\n")), "{log}");
     assert!(log.contains("Retries: 1\nStatus: not started\n"), "{log}");

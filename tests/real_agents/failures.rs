@@ -107,7 +107,7 @@ fn dead_connection_is_ended_and_slow_tool_is_not(facts: &Facts) {
             .settings(&json!({"silentModelMinutes": f64::from(limit) / 60.0, "retry": {"max": 0}}));
         let args = ["-p", PROMPT, "-n", "1"];
         let output = real.run(&[&args, facts.args].concat()).run();
-        output.code(4).stdout_has("none of its tools ran");
+        output.code(4).stdout_has("no running tool");
         assert_eq!(real.project.processes(), []);
         let events = real.project.events();
         assert_eq!(events.find("agent_ended")["ended_by"], "silent_model");

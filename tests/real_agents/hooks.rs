@@ -144,7 +144,7 @@ fn plugin_denies_alerts_and_holds_stop_in_loop() {
     let alerts: Vec<bool> =
         messages.iter().map(|message| message.contains("WARNING: about 7")).collect();
     assert!(alerts[2] != alerts[3], "once, by the second tool at the latest: {messages:#?}");
-    assert_eq!(messages[4].matches("ralph noted").count(), 1, "{}", messages[4]);
+    assert_eq!(messages[4].matches("ralph warns about").count(), 1, "{}", messages[4]);
     assert!(messages[5].contains("uncommitted changes: work.txt"), "{}", messages[5]);
     assert!(!messages[6].contains("uncommitted") && !alerts[4..].contains(&true), "{messages:#?}");
     assert_eq!(real.project.git_command(["log", "--format=%s"]), "Work\nBegin\n");

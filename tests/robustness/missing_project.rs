@@ -31,20 +31,20 @@ fn moved_project_ends_run_and_is_not_recreated() {
         ]}));
         let output = project.ralph(["build", "-n", "5", "--"]).args(agent).run();
         output.code(2).stdout_lacks("complete").stdout_lacks("put back");
-        output.stdout_has("was moved or removed");
-        output.stderr_lacks("changed while");
-        assert_eq!(output.stdout.contains("another directory is there now"), is_replaced);
+        output.stdout_has("is gone");
+        output.stderr_lacks("changed during");
+        assert_eq!(output.stdout.contains("another directory has its path now"), is_replaced);
         assert_eq!(project.agent_starts().len(), 2);
         let notification =
             fs::read_to_string(project.home().join("told")).expect("somebody was told");
-        assert!(notification.contains("was moved or removed"), "{notification}");
+        assert!(notification.contains("is gone"), "{notification}");
         if is_replaced {
             assert_eq!(fs::read_dir(project.path()).unwrap().count(), 0, "nothing is put there");
             fs::remove_dir(project.path()).unwrap();
         }
         assert!(!project.path().exists());
         fs::rename(project.sibling("away"), project.path()).unwrap();
-        project.ralph(["report"]).run().code(0).stdout_has("was moved or removed");
+        project.ralph(["report"]).run().code(0).stdout_has("is gone");
         project.ralph(["resume"]).run().code(0).stdout_has("checking the work of iteration");
         assert_eq!(project.agent_starts().len(), 2);
         assert_eq!(project.processes(), []);
@@ -63,7 +63,10 @@ fn removed_repository_ends_run_after_iteration() {
     ]}));
     let args = ["run", "-n", "5", "-p", "x", "--completion-promise", "COMPLETE", "--"];
     let output = project.ralph(args).args(agent).run();
-    output.code(2).stdout_lacks("complete").stdout_has("the repository is gone");
+    output
+        .code(2)
+        .stdout_lacks("complete")
+        .stdout_has("is gone; the agent's work is still in the files");
     assert_eq!(project.agent_starts().len(), 2);
     let report = project.ralph(["report"]).run();
     report.code(0).stdout_has("1 commit in a repository that is gone.").stdout_lacks("git log");
@@ -81,7 +84,7 @@ fn replaced_repository_is_reported() {
         json!([{"shell": "rm -rf .git; git init -q"}, {"print": "<response>DONE</response>"}]);
     let agent = project.fake_agent(&agent);
     let output = project.ralph(["run", "-p", "x", "--"]).args(agent).run();
-    let warning = "is another repository than when this run began";
+    let warning = "was replaced by another repository during this run";
     output.code(0).stderr_has(warning);
     project.ralph(["report"]).run().code(0).stdout_has(warning);
 }

@@ -102,13 +102,13 @@ fn agent_without_tools_in_three_iterations_warns_once() {
     ]);
     project.install_agent("claude", &stream);
     let run = |n: &str| project.ralph(["run", "-p", "x", "--agent", "claude", "-n", n]).run();
-    run("2").code(1).stderr_lacks("has used no tool");
+    run("2").code(1).stderr_lacks("used no tools");
     let output = run("7");
-    output.code(1).stderr_has("The end of its stderr: bwrap: Can't mkdir /x/.git");
-    assert_eq!(output.stderr.matches("claude has used no tool in 3 iterations").count(), 1);
+    output.code(1).stderr_has("Last lines of its stderr: bwrap: Can't mkdir /x/.git");
+    assert_eq!(output.stderr.matches("claude used no tools in 3 iterations").count(), 1);
     project.install_agent("other", &json!([{"print": "not yet"}]));
     let other = project.ralph(["run", "-p", "x", "--agent", "other", "-n", "3"]).run();
-    other.code(1).stderr_lacks("has used no tool");
+    other.code(1).stderr_lacks("used no tools");
 }
 
 #[test]

@@ -127,8 +127,7 @@ fn rate_limit_is_waited_out_and_not_counted() {
     project.settings(&json!({"retry": {"max": 0}, "includeIterationCountInPrompt": true}));
     // Two seconds after the agent reports it, however slow it was.
     let limit = r#"at=$(($(date +%s) + 2)); echo $at >../resets-at
-        echo '{"type":"rate_limit_event","rate_limit_info":{"status":"rejected",' \
-            '"resetsAt":'$at',"rateLimitType":"five_hour"}}'"#;
+        echo '{"type":"rate_limit_event","rate_limit_info":{"status":"rejected",' '"resetsAt":'$at',"rateLimitType":"five_hour"}}'"#;
     let limited = json!([
         project.record_step(),
         {"shell": limit},
@@ -151,8 +150,8 @@ fn rate_limit_beyond_allowed_wait_ends_run() {
     let message = format!("Claude AI usage limit reached|{}", seconds_from_now(3600));
     let script = failing_claude(&json!({"is_error": true, "result": message}));
     for (rate_limit, says) in [
-        (json!({"wait": false}), "waiting for limits is not allowed"),
-        (json!({"maxWait": "10m"}), "waiting longer than 10m0s is not allowed"),
+        (json!({"wait": false}), "does not allow waiting for rate limits"),
+        (json!({"maxWait": "10m"}), "does not allow waiting longer than 10m0s"),
     ] {
         let project = Project::new();
         project.settings(&json!({"rateLimit": rate_limit}));
@@ -163,10 +162,7 @@ fn rate_limit_beyond_allowed_wait_ends_run() {
     let project = Project::new();
     let flags = ["-p", "do it", "--max-time", "10m"];
     let output = run_with("claude", &project, &flags, &script).run();
-    output
-        .code(3)
-        .stdout_has("The rate limit ends at ")
-        .stdout_has("time of this run is used up in");
+    output.code(3).stdout_has("The rate limit ends at ").stdout_has("the run's time is up in");
     output.stdout_has("ralph resume ");
     assert!(!project.events().has("waiting"));
 }

@@ -56,8 +56,8 @@ fn response_filter_failing_on_every_line_fails_attempt() {
     let lines = json!([{"json": {"says": DONE}}, {"json": {"says": "more"}}]);
     let project = project(&json!({"responseFilter": ".says[]"}), &lines);
     let output = project.ralph(["run", "-p", "x"]).env("RALPH_RETRY__MAX", "0").run();
-    output.code(4).stdout_has("the response filter fails for all 2 lines of its stream (");
-    output.stdout_has("correct agent.responseFilter");
+    output.code(4).stdout_has("the response filter failed for all 2 lines of the stream (");
+    output.stdout_has("fix agent.responseFilter");
     assert_eq!(project.events().find("agent_ended")["filter_errors"], 2);
     let settings =
         json!({"agent": {"command": "robot", "responseFilter": ".says[]?, (.more | .[])"}});
@@ -71,7 +71,7 @@ fn response_filter_failing_on_every_line_fails_attempt() {
 fn response_filter_without_json_output_fails_attempt() {
     let project = project(&json!({"responseFilter": SAYS}), &json!([{"print": DONE}]));
     let output = project.ralph(["run", "-p", "x"]).env("RALPH_RETRY__MAX", "0").run();
-    output.code(4).stdout_has("it printed no JSON, though it was to");
+    output.code(4).stdout_has("the agent did not print JSON");
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn endless_response_filter_fails_attempt() {
         {"json": {"n": 1}}, {"json": {"n": 2}}, {"json": {"n": 3}}, {"json": {"n": 4}}, "hang",
     ]);
     for (expression, why) in
-        [("def f: f; f", "takes longer than 3 s"), ("def f: 1 + f; f", "needs too much stack")]
+        [("def f: f; f", "took longer than 3 s"), ("def f: 1 + f; f", "needed too much stack")]
     {
         let project = project(&json!({"responseFilter": expression}), &lines);
         let output = project
@@ -99,8 +99,7 @@ fn endless_response_filter_fails_attempt() {
             .env("RALPH_RESULT_GRACE_SECONDS", "0")
             .run();
         output.code(4).stderr_has(&format!("the response filter {why}"));
-        output.stdout_has(", 3 times, so that nobody can tell what the agent says");
-        output.stdout_has("correct agent.responseFilter");
+        output.stdout_has(", 3 times; fix agent.responseFilter");
         assert_eq!(project.events().all("output").len(), 4, "nothing is lost");
         assert_eq!(project.processes(), []);
     }
@@ -114,7 +113,7 @@ fn line_exceeding_filter_limits_is_skipped() {
     let expression = "def f: 1 + f; if .loop then f else .says end";
     let project = project(&json!({"responseFilter": expression}), &lines);
     let output = project.ralph(["run", "-p", "x", "-n", "1"]).run();
-    output.code(0).stderr_has("too much stack").stderr_has(r#"for the line {"loop":true}"#);
+    output.code(0).stderr_has("too much stack").stderr_has(r#"for this line: {"loop":true}"#);
     assert_eq!(project.events().all("text").len(), 2);
     assert_eq!(project.processes(), []);
 }
@@ -138,7 +137,7 @@ fn too_deeply_nested_response_filter_is_refused() {
     let deep = format!("{}.{}", "(".repeat(30_000), ")".repeat(30_000));
     let project = project(&json!({"responseFilter": deep}), &json!([]));
     let output = project.ralph(["run", "-p", "x"]).run();
-    output.code(2).stderr_has("agent.responseFilter: cannot be understood");
+    output.code(2).stderr_has("agent.responseFilter: cannot be parsed");
     output.stderr_has("nested too deeply");
     assert!(!project.has(".ralph/runs"));
 }
@@ -149,9 +148,9 @@ fn response_filter_counts_only_strings() {
         {"json": {"says": "not yet"}}]);
     let project = project(&json!({"responseFilter": ".says"}), &lines);
     let output = project.ralph(["run", "-p", "x", "-n", "1"]).run();
-    output.code(1).stderr_has("the response filter finds an array, which says nothing");
+    output.code(1).stderr_has("the response filter returned an array instead of a string");
     assert_eq!(project.events().all("text").len(), 1);
-    assert_eq!(output.stderr.matches("says nothing").count(), 1, "{}", output.stderr);
+    assert_eq!(output.stderr.matches("instead of a string").count(), 1, "{}", output.stderr);
 }
 
 #[test]
@@ -208,7 +207,7 @@ fn failed_display_filter_falls_back_to_plain_output() {
         json!([{"print": "one"}, {"wait_for": "../go"}, {"print": "two"}, {"print": DONE}]);
     for (filter, warning) in [
         ("exit 3", "the display filter failed: exit code 3"),
-        ("no-such-command-at-all", "exit code 127; is a command of AGENT_DISPLAY_FILTER"),
+        ("no-such-command-at-all", "exit code 127; is a command in AGENT_DISPLAY_FILTER"),
         ("kill -9 $$", "the display filter failed: signal 9"),
     ] {
         let project = project(&json!({"displayFilter": filter}), &script);
@@ -236,7 +235,7 @@ fn failed_display_filter_does_not_repeat_shown_output() {
     let script = json!([{"print": "one of two"}, {"print": "two of two"}, {"print": DONE}]);
     for (filter, warning) in [
         ("cat; exit 3", "the display filter failed: exit code 3"),
-        ("tr a-z A-Z; sleep 1000", "the display filter hangs, and was ended"),
+        ("tr a-z A-Z; sleep 1000", "the display filter did not exit and was killed"),
     ] {
         let project = project(&json!({"displayFilter": filter}), &script);
         let output = project.ralph(["run", "-p", "x", "--output", "plain"]).run();
@@ -273,8 +272,8 @@ fn hanging_display_filter_is_ended_once() {
     let project = project(&json!({"displayFilter": filter}), &script);
     let output = project.ralph(["run", "-p", "x", "--output", "plain"]).run();
     output.code(0);
-    assert_eq!(output.stderr.matches("the display filter hangs, and was ended").count(), 1);
-    output.stderr_has("does not keep up").stdout_has("second\n").stdout_has("last of it\n");
+    assert_eq!(output.stderr.matches("the display filter did not exit and was killed").count(), 1);
+    output.stderr_has("is too slow").stdout_has("second\n").stdout_has("last of it\n");
     output.stdout_has("were not shown; `ralph replay` has them");
     assert_eq!(project.events().all("iteration_started").len(), 3);
     assert_eq!(project.processes(), []);

@@ -269,7 +269,7 @@ fn guardrail_timeout_kills_process_tree_and_fails() {
     project.settings(&json!({"guardrails": [{"command": command, "timeoutSeconds": 1}]}));
     let output = run(&project, &["-p", "do it"], &fixes_on_second_start(&project)).run();
     output.code(0).stdout_has("Guardrail timed out");
-    assert!(prompts(&project)[1].contains("time limit of 1 s"), "{:?}", prompts(&project));
+    assert!(prompts(&project)[1].contains("timed out after 1 s"), "{:?}", prompts(&project));
     assert_eq!(project.processes(), []);
 }
 

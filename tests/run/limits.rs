@@ -123,14 +123,14 @@ fn zero_cost_for_tokens_is_estimated() {
     let script = json!([project.record_step(), {"claude": {"text": "working"}}, {"claude": {"result": result}}]);
     let output = run_with("claude", &project, &["-p", "do it", "-n", "5"], &script).run();
     output.code(3).stdout_has("budget used up (cost about $5.00 of $4.00)");
-    assert_eq!(output.stderr.matches("claude tells no price").count(), 1);
+    assert_eq!(output.stderr.matches("claude reports no cost").count(), 1);
     output.stderr_has("--max-tokens");
     assert_eq!(project.agent_starts().len(), 2);
     let report = project.ralph(["report"]).run();
     report.code(0).stdout_has("about $5.00 of $4.00 (estimated, the agent reports none)");
     project.settings(&json!({}));
     let output = run_with("claude", &project, &["-p", "do it", "-n", "1"], &script).run();
-    output.code(1).stderr_lacks("tells no price");
+    output.code(1).stderr_lacks("reports no cost");
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn inactive_agent_is_ended_and_retried() {
     project.settings(&crate::no_backoff());
     let script = sessions([json!([{"print": "hm"}, "hang"]), json!([{"print": DONE}])]);
     let output = run(&project, &["-p", "do it", "--inactivity-timeout", "1"], &script).run();
-    output.code(0).stdout_has("it printed nothing for the inactivity limit");
+    output.code(0).stdout_has("no output within the inactivity limit");
     let events = project.events();
     assert_eq!(events.find("agent_ended")["ended_by"], "inactivity");
     assert_eq!(events.find("agent_ended")["class"], "timed_out");

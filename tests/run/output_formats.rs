@@ -405,7 +405,7 @@ fn failing_notify_command_only_warns() {
     project.wait_for_file("told");
     running.signal(Signal::INT);
     let output = running.wait();
-    output.code(0).stderr_has("notify.command failed: it was ended, since after a signal");
+    output.code(0).stderr_has("notify.command failed: killed, because ralph received a signal");
 }
 
 /// Killed between the journal's last entry and the notification.
@@ -433,7 +433,7 @@ fn missed_notification_is_sent_once_by_next_command() {
     report.stdout_has(&format!("ralph resume {}", &id[id.len() - 4..]));
     let resumed = project.ralph(["resume", &id]).run();
     resumed.code(0).stdout_has(&format!("run {id} is done: complete"));
-    resumed.stderr_has("notify.command was told now").stderr_lacks("cut off");
+    resumed.stderr_has("ran notify.command now").stderr_lacks("cut off");
     assert_eq!(project.processes(), [], "whoever was still telling would have told a second time");
     let late = notifications();
     assert_eq!(late.len(), 1);
@@ -466,7 +466,7 @@ fn missed_notification_is_sent_despite_broken_settings() {
     project.write("kill", "");
     run(&project, &["-p", "one"], &json!([{"print": DONE}])).run();
     project.write(".ralph/settings.json", "{");
-    let notified = "notify.command was told now";
+    let notified = "ran notify.command now";
     let dry = run(&project, &["-p", "two", "--dry-run"], &json!([])).run();
     dry.code(2).stderr_lacks(notified);
     let failed = run(&project, &["-p", "two"], &json!([])).run();

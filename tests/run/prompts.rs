@@ -130,6 +130,6 @@ fn prompt_with_nul_as_argument_is_refused() {
     project.settings(&json!({"agent": {"promptVia": "argument"}}));
     project.write("p.md", "a\0b");
     let output = run(&project, &["-f", "p.md"], &json!([{"print": DONE}])).run();
-    output.code(2).stdout_has("the prompt holds a NUL character").stdout_has("promptVia");
+    output.code(2).stdout_has("the prompt contains a NUL character").stdout_has("promptVia");
     assert!(!project.events().has("agent_started"));
 }

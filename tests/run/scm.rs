@@ -91,7 +91,7 @@ fn uncommitted_submodule_work_is_not_committed() {
         "commit_message": [{"print": "Add it"}],
     });
     let output = run(&project, &ASKED, &script).run();
-    output.code(0).stderr_has("app is a git repository of its own, so its files are not part of");
+    output.code(0).stderr_has("app is a nested git repository, so its files are not committed");
     let warnings = project.events().all("warning").len();
     assert_eq!(warnings, 2, "the repository, once, and the work that is left in the submodule");
 }
@@ -325,7 +325,7 @@ fn staging_failure_fails_commit_task() {
     report
         .code(0)
         .stdout_has("commit failed in 2 iterations")
-        .stdout_has("SCM task not done: commit: the");
+        .stdout_has("SCM task not done: commit: staging failed");
 }
 
 #[test]
@@ -464,7 +464,7 @@ fn unresolved_conflicts_are_not_committed() {
         "commit_message": [project.record_step(), {"print": "Asked for nothing"}],
     });
     let output = run(&project, &["-p", "do it", "-C", "part"], &script).run();
-    output.code(5).stdout_has("conflicts that nobody has resolved: old.txt; resolve them");
+    output.code(5).stdout_has("unresolved merge conflicts, so nothing was committed: old.txt; ");
     assert_eq!(subjects(&project), before);
     assert_eq!(project.git_command(["status", "--porcelain"]), "UU old.txt\n?? new\n");
     project.git_command(["merge", "--abort"]);
@@ -478,7 +478,7 @@ fn unresolved_conflicts_are_not_committed() {
     });
     run(&project, &["-p", "do it"], &script).run().code(0);
     let prompt = project.agent_starts()[0]["prompt"].to_string();
-    assert!(prompt.contains("nobody has resolved: old.txt. Resolve them"), "{prompt}");
+    assert!(prompt.contains("unresolved merge conflicts: old.txt. Resolve them"), "{prompt}");
     assert_eq!(subjects(&project)[0], "Merge theirs");
     assert_eq!(project.git_command(["show", "HEAD:old.txt"]), "both\n");
 }
@@ -489,10 +489,10 @@ fn only_checked_changes_are_committed() {
     let broken = "echo broken > new.txt; touch sneaked";
     let commits = format!("{broken}; git add -A; git commit -qm Mine");
     for (meddling, warning, committed, last) in [
-        (broken, "files were changed", "Fix it", 1),
-        (&commits, "what is staged, or HEAD, was changed", "Mine", 1),
-        ("git commit -qm Mine", "what is staged, or HEAD, was changed", "Mine", 0),
-        ("git stash -qu", "what is staged, or HEAD, was changed", "First", 1),
+        (broken, "files changed", "Fix it", 1),
+        (&commits, "the index or HEAD changed", "Mine", 1),
+        ("git commit -qm Mine", "the index or HEAD changed", "Mine", 0),
+        ("git stash -qu", "the index or HEAD changed", "First", 1),
     ] {
         let project = project(&["commit"]);
         project.settings(&json!({
@@ -505,8 +505,8 @@ fn only_checked_changes_are_committed() {
             "sessions": [work, looks], "commit_message": [{"shell": meddling}, {"print": "Fix it"}],
         });
         let output = run(&project, &["-p", "do it", "-n", "2"], &script).run();
-        let warning = format!("while the agent was asked for a commit message, {warning}");
-        output.code(last).stderr_has(&warning).stdout_has("Not done: while the agent was asked");
+        let warning = format!("{warning} while the agent wrote a commit message");
+        output.code(last).stderr_has(&warning).stdout_has(&format!("Not done: {warning}"));
         let events = project.events();
         assert!(events.all("scm_ended").iter().all(|task| task["ok"] == true), "{meddling}");
         assert_eq!(events.all("iteration_ended")[0]["complete"], false, "{meddling}");
@@ -516,9 +516,9 @@ fn only_checked_changes_are_committed() {
             assert!(!project.git_command(["ls-files"]).contains("sneaked"));
         }
         let prompt = project.agent_starts()[1]["prompt"].to_string();
-        assert!(prompt.contains("Nothing has checked that yet"), "{meddling}: {prompt}");
+        assert!(prompt.contains("That change is unchecked"), "{meddling}: {prompt}");
         let report = project.ralph(["report"]).run();
-        report.code(0).stdout_has(&warning).stdout_has("not done: while the agent was asked");
+        report.code(0).stdout_has(&warning).stdout_has(&format!("not done: {warning}"));
     }
 
     // A commit of more than the index would include unchecked changes.
@@ -539,7 +539,7 @@ fn agent_changing_files_for_message_ends_with_default() {
         "commit_message": [log, {"print": "Fix it"}],
     });
     let output = run(&project, &["-p", "do it", "-n", "3"], &script).run();
-    output.code(0).stderr_has("did more than give a message before, so the commit gets");
+    output.code(0).stderr_has("changed files when it was last asked for a commit message");
     assert_eq!((subjects(&project)[1].as_str(), subjects(&project).len()), ("Fix it", 3));
     assert_eq!(project.git_command(["status", "--porcelain"]), "");
 }
@@ -626,7 +626,7 @@ fn repeated_warning_is_shown_once_and_counted() {
     });
     let output = run(&project, &[&ASKED[..], &["-n", "4"]].concat(), &script).run();
     output.code(1);
-    let warning = "so the commit gets a message of ralph's own";
+    let warning = "committing with a default message";
     assert_eq!(output.stderr.matches(warning).count(), 2, "{}", output.stderr);
     output.stderr_has(&format!("{warning} (4 times in this run)"));
 }
@@ -700,7 +700,10 @@ fn uncommitted_work_in_submodule_is_named() {
     add_submodule(&project);
     let steps = json!([{"shell": "echo b >part/a"}, {"print": DONE}]);
     let output = run(&project, &ASKED, &agent_script(&steps, "Change the part")).run();
-    output.code(0).stderr_has("uncommitted work inside submodules").stderr_has("can hold: part");
+    output
+        .code(0)
+        .stderr_has("uncommitted changes inside submodules")
+        .stderr_has("(commit them there): part");
 }
 
 #[test]
@@ -713,7 +716,7 @@ fn run_ending_on_other_branch_is_reported() {
     let first = project.git_command(["branch", "--show-current"]);
     let first = first.trim();
     let output = run(&project, &ASKED, &script).run();
-    let message = format!("the run began on branch {first} and ends on experiment");
+    let message = format!("the run started on branch {first} and ended on experiment");
     output.code(0).stderr_has(&message);
     let report = project.ralph(["report"]).run();
     report.code(0).stdout_has(&format!("experiment (started on {first})"));

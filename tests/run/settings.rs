@@ -273,7 +273,7 @@ fn settings_changed_by_agent_are_reported_at_end() {
     let plant =
         json!({"write": {"path": project.path().join(local), "text": "{\"guardrails\": []}"}});
     project.install_agent("robot", &json!([plant, {"print": DONE}]));
-    let warning = format!("{local} changed while this run went on");
+    let warning = format!("{local} changed during this run");
     let go = || project.ralph(["run", "-p", "do it", "--", "robot"]).run();
     go().code(1).stderr_has(&warning);
     project.ralph(["report"]).run().code(0).stdout_has(&warning);

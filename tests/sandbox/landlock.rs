@@ -11,7 +11,7 @@ use crate::support::{Project, Ralph, skipped};
 pub(crate) fn landlock_works(project: &Project) -> bool {
     let check = project.ralph(["sandbox", "check"]).run();
     let works = check.stdout.contains("ok      landlock")
-        && !check.stdout.contains("connections are not confined");
+        && !check.stdout.contains("connections are not restricted");
     if !works {
         skipped("Landlock does not work here, or not with connections");
     }

@@ -75,15 +75,15 @@ const STOPPED: &[(&str, Weaken)] = &[
 
 /// What it cannot stop, and the text that says so.
 const NOT_STOPPED: &[(&str, &str)] = &[
-    ("plant a hook", "what git and Claude Code execute in the project can be changed"),
-    ("change what git executes", "what git and Claude Code execute in the project can be changed"),
+    ("plant a hook", "change files that git and Claude Code execute in the project"),
+    ("change what git executes", "change files that git and Claude Code execute in the project"),
     (
         "change the settings of Claude Code",
-        "what git and Claude Code execute in the project can be",
+        "change files that git and Claude Code execute in the project",
     ),
-    ("see which files there are", "names, sizes and times of files outside can be seen"),
-    ("see who else there is", "and so can other processes"),
-    ("change the mode of a file", "modes, times and attributes of files outside can be changed"),
+    ("see which files there are", "see names, sizes and times of files outside"),
+    ("see who else there is", "and other processes"),
+    ("change the mode of a file", "change modes, times and attributes of files outside"),
     ("listen on every address", "servers that the agent starts can be reached from the network"),
 ];
 
@@ -117,7 +117,7 @@ fn try_everything(user: u32) {
     let scene = Scene::new(user);
     let project = Project::new();
     let check = project.ralph(["sandbox", "check"]).run().stdout;
-    let missing = ["connections are not confined", "can be signalled"];
+    let missing = ["connections are not restricted", "send signals to other processes"];
     if !TestBackend::Landlock.works_for(&scene) || missing.iter().any(|limit| check.contains(limit))
     {
         return skipped("Landlock does not work here, or not with connections and signals");
@@ -180,7 +180,7 @@ fn landlock_allowed_port_is_open_at_every_address_known_gap() {
         project.settings(&serde_json::json!({"sandbox": {"allowedDomains": domains}}));
         let check = project.ralph(["sandbox", "check"]).run().stdout;
         if !check.contains(&format!("ok      {backend}"))
-            || check.contains("connections are not confined")
+            || check.contains("connections are not restricted")
         {
             skipped(&format!("{backend} does not work here"));
             continue;
@@ -190,8 +190,7 @@ fn landlock_allowed_port_is_open_at_every_address_known_gap() {
         project.ralph(["sandbox", "shell", &sandbox, "--", "bash", "-c", &script]).run();
         assert!(project.has("tried"), "{backend}");
         assert_eq!(project.has("reached"), reached, "{backend}");
-        let warning =
-            "ports of this machine that allowedDomains names can be reached at every address";
+        let warning = "local ports in allowedDomains can be reached at every address";
         assert!(check.contains(warning), "{check}");
     }
 }

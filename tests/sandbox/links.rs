@@ -176,7 +176,7 @@ fn link_created_during_run_is_reported_and_not_followed() {
         assert_eq!(project.read("stolen"), "", "{backend}");
         assert!(project.path().join("tools").is_symlink());
         let output = project.ralph(args).env("PATH", &path).run();
-        output.code(1).stderr_has("sandbox: skipped PATH entry").stderr_has(" leads out of ");
+        output.code(1).stderr_has("sandbox: skipped PATH entry").stderr_has(" points out of ");
         assert_eq!(project.read("stolen"), "", "{backend}");
     }
 }

@@ -241,7 +241,7 @@ fn files_of_run_beside_sandbox_shell_are_kept() {
     project.wait_for_file("inside");
     run(&project, &["--sandbox"], DONE).run().code(0);
     project.write("enough", "");
-    shell.wait().code(0).stderr_has("a repository was made where there was none");
+    shell.wait().code(0).stderr_has("the agent created a git repository here");
     assert!(!project.has(".git"));
     let names = fs::read_dir(project.path().join(".ralph")).unwrap().flatten();
     let aside = names.filter(|name| name.file_name().to_string_lossy().contains("from-sandbox"));
@@ -278,10 +278,7 @@ fn immovable_planted_file_ends_run_and_blocks_next() {
         assert!(stdout.lines().any(|stdout| stdout == line), "{line}: {stdout}{complained}");
     }
     assert!(stdout.contains("left over"), "{stdout}");
-    assert!(
-        complained.contains("settings.json was made or changed inside a sandbox"),
-        "{complained}"
-    );
+    assert!(complained.contains("settings.json was changed inside the sandbox"), "{complained}");
     assert!(!project.has("was-run") && project.has(".claude/settings.json.from-sandbox"));
     assert_nothing_is_left(&project);
 }
@@ -302,7 +299,7 @@ fn guarded_file_replaced_from_outside_is_reported() {
     let events = project.events();
     let warnings: String =
         events.all("warning").iter().map(|it| it["message"].to_string()).collect();
-    assert!(warnings.contains(".git/config was exchanged from outside"), "{warnings}");
+    assert!(warnings.contains(".git/config was replaced from outside"), "{warnings}");
 }
 
 #[test]
@@ -391,8 +388,8 @@ fn missing_sandbox_is_error_only_if_named_or_required() {
     go(&["--sandbox"]).code(0).stderr_has("bwrap is not installed").stderr_has("apt install");
     go(&["--sandbox=seatbelt"])
         .code(2)
-        .stderr_has("seatbelt exists only on macOS")
-        .stderr_has("this system can have bwrap, docker, landlock");
+        .stderr_has("seatbelt is available only on macOS")
+        .stderr_has("available on this system: bwrap, docker, landlock");
     go(&["--sandbox=nonsense"]).code(2).stderr_has("sandbox.backend");
     go(&["--no-sandbox"]).code(0).stderr_lacks("sandbox");
     project.settings(&json!({"sandbox": {"backend": "bwrap", "required": true}}));
@@ -403,7 +400,7 @@ fn missing_sandbox_is_error_only_if_named_or_required() {
     project.settings(&json!({"sandbox": {"backend": "auto", "allowedDomains": domains}}));
     run(&project, &[], DONE).run().code(2).stderr_has("https://a.test/x").stderr_has("\"*\"");
     project.settings(&json!({"sandbox": {"backend": "auto", "readable": ["/"]}}));
-    run(&project, &[], DONE).run().code(2).stderr_has("sandbox.readable: / holds");
+    run(&project, &[], DONE).run().code(2).stderr_has("sandbox.readable: / contains");
 }
 
 #[test]

@@ -207,7 +207,7 @@ impl Scene {
     pub(crate) fn escapes(&self, cage: TestBackend, plan: &SandboxPlan, attack: &Attack) -> bool {
         let output = self.output(cage, plan, &attack.how);
         let stderr = String::from_utf8_lossy(&output.stderr);
-        let failed = ["bwrap: ", "cannot be started inside", "ralph: the sandbox"];
+        let failed = ["bwrap: ", "ralph: sandbox: "];
         let is_there = !failed.iter().any(|words| stderr.contains(words));
         assert!(is_there, "{}: {stderr}", attack.name);
         restore_guards(&plan.guards);

@@ -181,7 +181,7 @@ fn probe_failure_in_project_is_error() {
         let output = run.run();
         fs::set_permissions(root, fs::Permissions::from_mode(0o755)).unwrap();
         output.code(2).stderr_has(&format!("{} works on this machine, but not in", case.backend));
-        output.stderr_has("the project cannot be written").stderr_has("hint: ");
+        output.stderr_has("the project is not writable").stderr_has("hint: ");
         assert!(!case.project.home().join("ran").exists(), "{}", case.name());
         case.assert_next_run_is_sandboxed();
     }
@@ -205,14 +205,11 @@ fn weaker_sandbox_without_request_is_error() {
     let ran = runs();
     for args in [&[][..], &["--sandbox"], &["--dry-run"]] {
         let output = go(&without, args);
-        output
-            .code(2)
-            .stderr_has("ran in the sandbox bwrap before")
-            .stderr_has("--sandbox=landlock");
+        output.code(2).stderr_has("used the sandbox bwrap before").stderr_has("--sandbox=landlock");
         output.stderr_has("bwrap is not installed");
     }
     let shell = project.ralph(["sandbox", "shell", "--", "true"]).env("PATH", &without).run();
-    shell.code(2).stderr_has("ran in the sandbox bwrap before");
+    shell.code(2).stderr_has("used the sandbox bwrap before");
     // A command without a sandbox by default is not the user's choice.
     project.settings(&json!({}));
     go(&without, &[]).code(0);
@@ -236,7 +233,7 @@ fn resume_in_weaker_sandbox_is_error() {
     case.ralph(["run", "--sandbox", "-p", "x", "-n", "1", "--", "sh", "agent.sh"]).run().code(1);
     let without = limited_path(&case.project, false);
     let resumed = case.ralph(["resume", "-n", "2"]).env("PATH", without).run();
-    resumed.code(2).stderr_has("ran in the sandbox bwrap before").stdout_lacks("work");
+    resumed.code(2).stderr_has("used the sandbox bwrap before").stdout_lacks("work");
     case.ralph(["resume", "-n", "2"]).run().code(1).stdout_has("sandbox  bwrap");
 }
 
@@ -308,7 +305,7 @@ fn settings_weakening_sandbox_are_error_until_user_asks() {
     for (backend, ask) in [("landlock", "--sandbox=landlock"), ("none", "--no-sandbox")] {
         project.settings(&json!({"sandbox": {"backend": backend}}));
         let output = case.run("echo ran > ran").run();
-        output.code(2).stderr_has("ran in the sandbox").stderr_has("settings.json asks for");
+        output.code(2).stderr_has("used the sandbox").stderr_has("settings.json selects");
         output.stderr_has(ask);
         assert!(!project.has("ran"));
     }
@@ -320,7 +317,7 @@ fn settings_weakening_sandbox_are_error_until_user_asks() {
         run.args(["--", "sh", "agent.sh"])
     };
     go(&["--settings", file.to_str().unwrap()]).run().code(0).stdout_has("sandbox  landlock");
-    go(&[]).run().code(2).stderr_has("asks for no sandbox");
+    go(&[]).run().code(2).stderr_has("selects no sandbox");
     go(&[]).env("RALPH_SANDBOX__BACKEND", "none").run().code(0);
     assert_eq!(recorded_backend(project), Value::Null);
     go(&[]).run().code(0).stdout_lacks("Sandbox:");
@@ -353,7 +350,7 @@ fn moved_project_is_cleaned_up_and_keeps_its_sandbox() {
         fs::write(moved.join(".ralph/settings.json"), r#"{"sandbox": {"backend": "none"}}"#)
             .unwrap();
         let run = case.ralph(["run", "-p", "x", "-n", "1", "--", "sh", "agent.sh"]);
-        let before = format!("ran in the sandbox {} before", case.backend);
+        let before = format!("used the sandbox {} before", case.backend);
         run.current_dir(&moved).run().code(2).stderr_has(&before);
         fs::rename(&moved, &root).unwrap();
     }

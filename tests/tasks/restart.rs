@@ -255,7 +255,7 @@ fn story_marked_by_failed_attempt_is_checked_again() {
     work(&project, &[], std::slice::from_ref(&dies))
         .run()
         .code(4)
-        .stderr_has("marked as passing by an");
+        .stderr_has("by an interrupted attempt, so the agent is asked to look again: a");
     let output = work(&project, &[], &[dies, json!([print_step("it does pass")])]).run();
     output.success().stderr_has("so the agent must verify it: a");
     let prompts = prompts(&project);

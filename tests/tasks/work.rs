@@ -191,7 +191,7 @@ fn broken_list_becomes_feedback() {
             "is not valid JSON: EOF",
         ),
         ("empty", write_text_step(""), "is empty"),
-        ("removed", json!({"shell": "rm ralph/tasks.json"}), "the file is gone"),
+        ("removed", json!({"shell": "rm ralph/tasks.json"}), "the file is missing"),
         (
             "a directory",
             json!({"shell": "rm ralph/tasks.json; mkdir ralph/tasks.json"}),
@@ -325,7 +325,7 @@ fn removed_prompt_is_replaced_by_built_in_prompt() {
             json!([write_stories_step(&[passing("a")]), print_step("ok")]),
         ];
         let output = work(&project, &[], &sessions).run();
-        output.success().stderr_has("ralph's own prompt is sent instead");
+        output.success().stderr_has("using the built-in prompt");
         let prompt = &prompts(&project)[1];
         assert!(prompt.starts_with("# Ralph Loop: iteration 2 of 10\n"), "{case}: {prompt}");
     }

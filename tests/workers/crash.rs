@@ -241,7 +241,7 @@ fn moved_project_ends_loop_and_is_not_recreated() {
     let state = shop.state().unwrap();
     assert_eq!(state["status"], "failed");
     let report = shop.ralph(["report", "agent"]).current_dir(shop.home()).run();
-    report.code(0).stdout_has("was moved or removed").stdout_has("2 of 5 iterations");
+    report.code(0).stdout_has("is gone").stdout_has("2 of 5 iterations");
     std::fs::rename(moved_path, shop.path()).unwrap();
     shop.ralph(["resume", "agent"]).run().code(0);
     shop.wait();

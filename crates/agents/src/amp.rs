@@ -20,10 +20,10 @@ static PROFILE: AgentProfile = AgentProfile {
     name: "amp",
     install_command: "npm install -g @sourcegraph/amp",
     recording: Recording::Missing {
-        reason: "nothing but its refusals: written from its documentation",
+        reason: "only refused starts; the rest follows its documentation",
     },
     tokens: Some("with each message"),
-    cost: Some("if it tells"),
+    cost: Some("if it reports it"),
     cost_is_verified: false,
     limit_end: None,
     interactive_autonomous_flags: &["--dangerously-allow-all"],

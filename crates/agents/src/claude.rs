@@ -186,7 +186,7 @@ fn explain_failure(output: &LastOutput<'_>) -> Option<Failure> {
         return Some(failure(
             FailureKind::Usage,
             "claude refuses --dangerously-skip-permissions as root: run ralph as an ordinary user, \
-             use --sandbox, or set IS_SANDBOX=1 if this machine is one",
+             use --sandbox, or set IS_SANDBOX=1 if this machine is a sandbox",
         ));
     }
     if let Some(message) = message.filter(|message| message.starts_with("error: ")) {

@@ -38,9 +38,9 @@ static PROFILE: AgentProfile = AgentProfile {
     install_command: "npm install -g cline",
     recording: Recording::Version { product: "cline", version: "3.0.65" },
     tokens: Some("after each answer"),
-    cost: Some("where it knows the price"),
+    cost: Some("if it knows the price"),
     cost_is_verified: true,
-    limit_end: Some("if the service tells"),
+    limit_end: Some("if the service reports it"),
     interactive_autonomous_flags: &[],
     hosts: PROVIDER_HOSTS,
     key_prefixes: MODEL_SERVICE_PREFIXES,
@@ -219,7 +219,7 @@ impl ClineParser {
         let failure = match &*reason.text() {
             "completed" => None,
             "max_iterations" => {
-                Some(failure(FailureKind::TurnLimit, "cline ended at its own limit of iterations"))
+                Some(failure(FailureKind::TurnLimit, "cline reached its own iteration limit"))
             }
             reason => Some(self.to_failure(reason, &text)),
         };
@@ -256,7 +256,7 @@ impl ClineParser {
 /// Denied by the daemon, and without it.
 const DENIALS: [&str; 2] = ["Tool approval", "requires approval in a TTY session"];
 
-const REMEDY: &str = "run `cline auth`, or check the key that it was given";
+const REMEDY: &str = "run `cline auth`, or check its API key";
 
 fn explain_failure(output: &LastOutput<'_>) -> Option<Failure> {
     let stderr = strip_control_chars(output.stderr);
@@ -273,7 +273,7 @@ fn explain_failure(output: &LastOutput<'_>) -> Option<Failure> {
         failure(
             FailureKind::Usage,
             format!(
-                "cline would not start: {message} (see \"agent\" in the settings, and cline --help)"
+                "cline did not start: {message} (check \"agent\" in the settings, and cline --help)"
             ),
         )
     })

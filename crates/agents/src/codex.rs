@@ -239,7 +239,8 @@ fn explain_failure(output: &LastOutput<'_>) -> Option<Failure> {
             return Some(failure(
                 FailureKind::Usage,
                 format!(
-                    "codex would not start: {line} (run ralph inside a git repository, or add --skip-git-repo-check to \"agent\": {{\"flags\"}})"
+                    "codex did not start: {line} (run ralph inside a git repository, or add \
+                     --skip-git-repo-check to \"agent\": {{\"flags\"}})"
                 ),
             ));
         }
@@ -272,7 +273,7 @@ fn turn_failure(message: &str, now: &Zoned) -> Failure {
     Failure {
         kind,
         message: if message.is_empty() {
-            "the turn failed, and codex did not say why".to_owned()
+            "the turn failed, and codex gave no reason".to_owned()
         } else {
             message.to_owned()
         },

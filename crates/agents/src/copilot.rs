@@ -27,7 +27,7 @@ static PROFILE: AgentProfile = AgentProfile {
     tokens: Some("at the end"),
     cost: None,
     cost_is_verified: false,
-    limit_end: Some("if the service tells"),
+    limit_end: Some("if the service reports it"),
     interactive_autonomous_flags: &["--allow-all-tools"],
     hosts: &["api.githubcopilot.com", "*.githubcopilot.com", "api.github.com"],
     key_prefixes: &["COPILOT_"],
@@ -158,8 +158,8 @@ impl LineParser for CopilotParser {
             "assistant.turn_retry" => {
                 let reason = data.member("reason").text_or("unknown").replace('_', " ");
                 let text = match std::mem::take(&mut self.status) {
-                    0 => format!("a call of the API failed ({reason}), trying again"),
-                    status => format!("API error {status} ({reason}), trying again"),
+                    0 => format!("API call failed ({reason}), retrying"),
+                    status => format!("API error {status} ({reason}), retrying"),
                 };
                 emit(Event::Notice { text: text.into() });
             }
@@ -196,7 +196,7 @@ impl LineParser for CopilotParser {
                 }
                 let failure = if code != 0.0 {
                     Some(self.error.take().unwrap_or_else(|| {
-                        failure(FailureKind::Other, "copilot failed and did not say why")
+                        failure(FailureKind::Other, "copilot failed without giving a reason")
                     }))
                 } else {
                     self.blocked.then(|| failure(FailureKind::Refusal, BLOCKED_MESSAGE))

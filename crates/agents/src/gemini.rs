@@ -26,7 +26,7 @@ static PROFILE: AgentProfile = AgentProfile {
     tokens: Some("at the end"),
     cost: None,
     cost_is_verified: false,
-    limit_end: Some("if the service tells"),
+    limit_end: Some("if the service reports it"),
     interactive_autonomous_flags: &["--approval-mode", "yolo"],
     hosts: &[
         "generativelanguage.googleapis.com",
@@ -183,7 +183,7 @@ impl GeminiParser {
         let reported = error.member("message").as_text().map(|text| text.text().into_owned());
         let message = reported.or_else(|| self.error.clone()).unwrap_or_default();
         if message.is_empty() {
-            return failure(FailureKind::Other, "gemini failed and did not say why");
+            return failure(FailureKind::Other, "gemini failed without giving a reason");
         }
         let (status, text) = match message.strip_prefix("[API Error: ") {
             Some(text) => parse_api_error(text),
@@ -245,24 +245,24 @@ fn kind_by_exit_code(exit: Option<Exit>) -> Option<FailureKind> {
 fn explain_failure(output: &LastOutput<'_>) -> Option<Failure> {
     let stderr = strip_control_chars(output.stderr);
     let last_line = stderr.lines().rev().map(str::trim).find(|line| !line.is_empty());
-    let last_line = last_line.unwrap_or("it did not say why");
+    let last_line = last_line.unwrap_or("no reason given");
     if output.exit == Some(Exit::Code(55)) {
         return Some(failure(
             FailureKind::Usage,
             "gemini does not trust this directory: trust it once in an interactive session, set \
-             GEMINI_CLI_TRUST_WORKSPACE=true in \"agent\": {\"env\"}, or let it be autonomous",
+             GEMINI_CLI_TRUST_WORKSPACE=true in \"agent\": {\"env\"}, or set \"autonomous\": true",
         ));
     }
     let kind = kind_by_exit_code(output.exit)?;
     let message = match kind {
         FailureKind::Credentials => format!("gemini is not logged in: {last_line}"),
         FailureKind::Usage => start_failure("gemini", last_line, "gemini --help").message,
-        FailureKind::TurnLimit => format!("gemini ended at its own limit of turns: {last_line}"),
+        FailureKind::TurnLimit => format!("gemini reached its own turn limit: {last_line}"),
         // A stack trace follows the error.
         _ => stderr
             .lines()
             .find_map(|line| line.split_once("Error: ").map(|(_, message)| message))
-            .map_or_else(|| format!("the API failed: {last_line}"), str::to_owned),
+            .map_or_else(|| format!("API error: {last_line}"), str::to_owned),
     };
     let resets_at = api::classify_failure(0, &message).resets_at;
     Some(Failure { kind, message, resets_at })

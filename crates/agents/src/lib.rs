@@ -256,7 +256,8 @@ fn failure(kind: FailureKind, message: impl Into<String>) -> Failure {
 /// `help` is the command that lists the agent's flags.
 fn start_failure(agent: &str, message: &str, help: &str) -> Failure {
     let message = format!(
-        "{agent} would not start: {message} (see \"agent\": {{\"flags\"}} in the settings, and {help})"
+        "{agent} did not start: {message} (check \"agent\": {{\"flags\"}} in the settings, and \
+         {help})"
     );
     failure(FailureKind::Usage, message)
 }

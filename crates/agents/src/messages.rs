@@ -392,7 +392,7 @@ fn api_retry(line: RawJson<'_>, emit: &mut Emit<'_>) -> LineOutcome {
         return LineOutcome::Parsed;
     }
     let message = format!(
-        "API error: {error}{status}, again and again (check the API key in the environment, or sign in \
+        "API error: {error}{status}, repeatedly (check the API key in the environment, or sign in \
          again with /login)"
     );
     let failure = Some(failure(FailureKind::Credentials, message));

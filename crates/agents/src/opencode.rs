@@ -31,7 +31,7 @@ static PROFILE: AgentProfile = AgentProfile {
     tokens: Some("after each step"),
     cost: Some("after each step"),
     cost_is_verified: true,
-    limit_end: Some("if the service tells"),
+    limit_end: Some("if the service reports it"),
     interactive_autonomous_flags: &[],
     hosts: PROVIDER_HOSTS,
     key_prefixes: MODEL_SERVICE_PREFIXES,
@@ -168,7 +168,7 @@ impl OpencodeParser {
         }
         if part.member("metadata").member("compaction_continue").is_true() && !subagent {
             // The previous step was a summary.
-            let reason = "the agent's context was compacted: its last words were a summary";
+            let reason = "the agent's context was compacted: its last message was a summary";
             emit(Event::Retracted { reason: reason.into() });
         }
         emit_notice(&text, emit);
@@ -239,7 +239,7 @@ impl OpencodeParser {
                 Some(tool) => Some(failure(
                     FailureKind::Other,
                     format!(
-                        "opencode stopped, because nobody allowed it to use {tool} (allow that in \
+                        "opencode stopped: it is not allowed to use {tool} (allow it in \
                          opencode's settings, or set \"agent\": {{\"autonomous\": true}})"
                     ),
                 )),
@@ -250,7 +250,7 @@ impl OpencodeParser {
                 "the answer was stopped by the provider's content filter",
             )),
             "length" => {
-                let text = "the answer was cut off at the model's limit for its output";
+                let text = "the answer was cut off at the model's output limit";
                 emit(Event::Notice { text: text.into() });
                 None
             }
@@ -277,12 +277,12 @@ fn explain_failure(output: &LastOutput<'_>) -> Option<Failure> {
     let stderr = strip_control_chars(output.stderr);
     let message = stderr.lines().rev().find_map(|line| line.trim().strip_prefix("Error: "))?;
     if message.starts_with("You must provide a message") {
-        return Some(failure(FailureKind::Usage, "opencode got no prompt: the prompt is empty"));
+        return Some(failure(FailureKind::Usage, "the prompt is empty"));
     }
     if message.contains("Model not found") {
         return Some(failure(
             FailureKind::Usage,
-            format!("opencode would not start: {message} (`opencode models` lists what there is)"),
+            format!("opencode did not start: {message} (`opencode models` lists the models)"),
         ));
     }
     api::known_failure(message).map(|failure| with_credentials_hint(failure, REMEDY))
@@ -303,7 +303,7 @@ fn usage(tokens: RawJson<'_>, cost_usd: Option<f64>) -> Usage {
 
 /// `reported_at` is in milliseconds.
 fn error_failure(error: RawJson<'_>, reported_at: u64) -> Failure {
-    let name = error.member("name").text_or("an error without a name");
+    let name = error.member("name").text_or("unnamed error");
     let data = error.member("data");
     let message = data.member("message").text();
     let message = if message.is_empty() { &name } else { &message };

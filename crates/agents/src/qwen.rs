@@ -24,7 +24,7 @@ static PROFILE: AgentProfile = AgentProfile {
     tokens: Some("with each message"),
     cost: None,
     cost_is_verified: false,
-    limit_end: Some("if the service tells"),
+    limit_end: Some("if the service reports it"),
     interactive_autonomous_flags: &["--yolo"],
     hosts: &["dashscope.aliyuncs.com", "dashscope-intl.aliyuncs.com", "*.qwen.ai"],
     key_prefixes: MODEL_SERVICE_PREFIXES,
@@ -87,7 +87,7 @@ fn api_error(text: &str, has_no_usage: bool) -> Option<usize> {
 
 fn explain_failure(output: &LastOutput<'_>) -> Option<Failure> {
     if output.exit == Some(Exit::Code(53)) {
-        return Some(failure(FailureKind::TurnLimit, "qwen ended at its own limit of turns"));
+        return Some(failure(FailureKind::TurnLimit, "qwen reached its own turn limit"));
     }
     api::known_failure(first_line(output.stderr)?)
 }

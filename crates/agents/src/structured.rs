@@ -57,8 +57,8 @@ pub(super) trait LineParser {
     }
 }
 
-const UNRECOGNIZED_OUTPUT: &str = ", and no line of it was understood: if the agent prints plain text, set \
-                          \"agent\": {\"type\": \"text\"}";
+const UNRECOGNIZED_OUTPUT: &str = ", and no line was recognized; if the agent prints plain text, set \
+    \"agent\": {\"type\": \"text\"}";
 
 #[derive(Debug)]
 pub(super) struct StructuredReader<P> {

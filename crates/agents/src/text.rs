@@ -14,9 +14,7 @@ pub(super) struct TextAdapter;
 static PROFILE: AgentProfile = AgentProfile {
     name: "text",
     install_command: "any command that takes a prompt on standard input",
-    recording: Recording::Missing {
-        reason: "any other command: each line is something that it said",
-    },
+    recording: Recording::Missing { reason: "any other command: every line counts as its answer" },
     tokens: None,
     cost: None,
     cost_is_verified: false,

@@ -138,7 +138,7 @@ fn render(agent: &str, events: &[Event<'_>]) -> String {
                 }
             }
             Event::Output { stream, text, .. } => writeln!(out, "output {stream:?} {text:?}"),
-            other => panic!("no adapter makes {other:?}"),
+            other => panic!("unexpected {other:?}"),
         }
         .unwrap();
     }
@@ -168,7 +168,7 @@ fn failed(agent: &str, failure: &Failure) -> String {
 }
 
 fn usage(usage: &Usage) -> String {
-    let cost = usage.cost_usd.map_or("no cost told".to_owned(), |cost| format!("${cost:.6}"));
+    let cost = usage.cost_usd.map_or("cost unknown".to_owned(), |cost| format!("${cost:.6}"));
     format!(
         "{cost}, in {} + {} read + {} written, out {}",
         usage.input_tokens, usage.cache_read_tokens, usage.cache_write_tokens, usage.output_tokens

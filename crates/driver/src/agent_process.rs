@@ -24,7 +24,7 @@ const MAX_ANSWER: usize = 64 * 1024;
 const MAX_STDERR_LINE: usize = 64 * 1024;
 
 const IGNORED_SIGNAL_WARNING: &str =
-    "A completion signal was ignored: it stands in a repetition of the prompt";
+    "A completion signal was ignored: it is part of a repeated prompt";
 
 /// Lines of standard error shown with a warning.
 const MAX_STDERR_LINES: usize = 5;

@@ -340,8 +340,8 @@ impl<W: World> Driver<'_, W> {
         self.finish = Some(RunEnd { outcome, exit_code });
         if self.journal_failed {
             let message = format!(
-                "the end of this run could not be written to its journal in {}; \
-                 free space or permissions are needed",
+                "cannot write the end of the run to the journal in {}: check free space and \
+                 permissions",
                 self.spec.ralph_dir.display()
             );
             self.step(Input::EndNotRecorded { message });

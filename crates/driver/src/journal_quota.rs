@@ -317,7 +317,7 @@ mod tests {
                 _ => None,
             })
             .collect();
-        assert_eq!(told.len(), 2, "when it begins and ends: {told:?}");
+        assert_eq!(told.len(), 2, "at the start and the end: {told:?}");
         let bytes: u64 = events.iter().map(payload_bytes).sum();
         assert!(told.last().unwrap().1 < bytes, "not more than there was: {told:?}");
         let kept = (out.len() - told.len()) as u64;

@@ -119,17 +119,17 @@ fn send(project: &Project, run: RunDir, command: &str) -> io::Result<Option<Stri
     let (id, ended) = (&dir.id, text::truncate(&facts.end.message, 200, "…"));
     Ok(Some(match failed {
         None => format!(
-            "run {id} ended ({ended}), and ralph was killed before anybody was told: \
-             notify.command was told now"
+            "run {id} ended ({ended}), but ralph was killed before it could notify you; ran \
+             notify.command now"
         ),
         Some(why) => format!(
-            "run {id} ended ({ended}), and ralph was killed before anybody was told; \
+            "run {id} ended ({ended}), but ralph was killed before it could notify you; \
              notify.command failed now: {why}"
         ),
     }))
 }
 
-pub(super) const TIMED_OUT_MESSAGE: &str = "it did not end within 10 s";
+pub(super) const TIMED_OUT_MESSAGE: &str = "timed out after 10 s";
 
 fn run_command(
     directory: &Path,

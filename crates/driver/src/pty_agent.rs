@@ -380,14 +380,14 @@ impl PtyScreen {
         }
         Some(match (&self.dialog, self.drawn_ms, self.delivery) {
             (Some(dialog), ..) => {
-                format!("the prompt was not typed: a dialog waited for a person ({dialog})")
+                format!("the prompt was not typed: a dialog waits for you ({dialog})")
             }
             (None, None, _) => "the prompt was not typed: the agent showed nothing".to_owned(),
             (None, Some(_), PromptDelivery::Waiting) => {
-                "the prompt was not typed: the agent was not ready for it".to_owned()
+                "the prompt was not typed: the agent was not ready".to_owned()
             }
             (None, Some(_), _) => {
-                "the prompt was typed and did not arrive on the agent's screen".to_owned()
+                "the prompt was typed but did not appear on the agent's screen".to_owned()
             }
         })
     }
@@ -534,7 +534,7 @@ mod tests {
             steps,
             [typed(), ScreenAction::Changed, typed(), typed(), ScreenAction::Unreachable]
         );
-        assert!(deaf.undelivered_reason().unwrap().contains("did not arrive"));
+        assert!(deaf.undelivered_reason().unwrap().contains("did not appear"));
         // What was typed before the agent read keys, and echoed by the terminal, is lost.
         let mut late = screen("Do it.", "done");
         late.output(b"> ", 0);
@@ -593,9 +593,7 @@ mod tests {
             steps[1..].iter().all(|step| *step == ScreenAction::Changed),
             "no inactivity, no keys"
         );
-        assert!(
-            it.undelivered_reason().unwrap().contains("waited for a person (trust this folder)")
-        );
+        assert!(it.undelivered_reason().unwrap().contains("waits for you (trust this folder)"));
         it.output(b"\x1b[2J\x1b[H> ", 200_000);
         let steps = until(&mut it, 202_000);
         assert_eq!(steps[0], ScreenAction::Dialog(None));

@@ -70,19 +70,15 @@ fn write_answer(answer: &impl serde::Serialize, mut answers: impl Write) -> io::
 pub fn check(expression: &str, directory: &Path) -> Result<ResponseFilter, InvalidExpression> {
     let bad = |message: String| InvalidExpression { message, place: 0..expression.len() };
     let args = [EVALUATE_COMMAND.into(), CHECK_COMMAND.into(), expression.into()];
-    let program =
-        process::own_program().map_err(|err| bad(format!("cannot be looked at: {err}")))?;
+    let program = process::own_program().map_err(|err| bad(format!("cannot be checked: {err}")))?;
     let output = process::run_to_end(program.as_os_str(), &args, directory, &[], CHECK_TIMEOUT)
         .map_err(|err| match err.kind() {
-            io::ErrorKind::TimedOut => bad("takes too long to be understood".to_owned()),
+            io::ErrorKind::TimedOut => bad("takes too long to parse".to_owned()),
             io::ErrorKind::ArgumentListTooLong => bad("is too long".to_owned()),
-            _ => bad(format!("cannot be looked at: {err}")),
+            _ => bad(format!("cannot be checked: {err}")),
         })?;
     if !output.exit.success() {
-        return Err(bad(format!(
-            "cannot be understood ({}): is it nested too deeply?",
-            output.exit
-        )));
+        return Err(bad(format!("cannot be parsed ({}): is it nested too deeply?", output.exit)));
     }
     match serde_json::from_slice(&output.stdout) {
         Ok(bad) => Err(bad),
@@ -109,13 +105,15 @@ pub fn answer_timeout_ms(question: &[u8]) -> u64 {
 /// # Errors Why there is none, as the end of a sentence about the filter.
 pub fn parse_answer(printed: io::Result<Vec<u8>>) -> Result<FilterAnswer, String> {
     match printed {
-        Ok(line) => serde_json::from_slice(&line).map_err(|err| format!("gives no answer ({err})")),
+        Ok(line) => {
+            serde_json::from_slice(&line).map_err(|err| format!("returned no answer ({err})"))
+        }
         Err(err) => Err(match err.kind() {
-            io::ErrorKind::TimedOut => format!("takes longer than {} s", ANSWER_TIMEOUT_MS / 1000),
+            io::ErrorKind::TimedOut => format!("took longer than {} s", ANSWER_TIMEOUT_MS / 1000),
             io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe => {
-                format!("needs too much stack, or more than {} GiB", MAX_MEMORY >> 30)
+                format!("needed too much stack or more than {} GiB", MAX_MEMORY >> 30)
             }
-            _ => format!("gives no answer ({err})"),
+            _ => format!("returned no answer ({err})"),
         }),
     }
 }

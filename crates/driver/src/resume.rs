@@ -60,10 +60,10 @@ impl ResumeState {
         kept.extend(budget.tokens.map(|_| "tokens"));
         kept.extend(budget.duration_ms.map(|_| "time"));
         let consequence = if kept.is_empty() {
-            "the run may have done and used more than is counted".to_owned()
+            "some work and spending may not be counted".to_owned()
         } else {
             format!(
-                "what they told of {} is missing, so that more of the budget may be used up than is counted",
+                "they may contain {}, so more of the budget may be used than is counted",
                 kept.join(", ")
             )
         };
@@ -214,7 +214,7 @@ mod tests {
         let budget = Budget { cost_usd: Some(1.0), tokens: None, duration_ms: Some(1) };
         let said = damaged.journal_warning(&budget).unwrap();
         assert!(said.starts_with("2 lines of the journal cannot be read"), "{said}");
-        assert!(said.contains("cost, time is missing"), "{said}");
+        assert!(said.contains("may contain cost, time"), "{said}");
         assert!(!damaged.is_lost);
         assert!(left(ralph.path(), &["nonsense"], at(600)).is_lost);
         for (journal, is_lost) in [

@@ -178,10 +178,10 @@ impl Variables {
             more => format!("{more} more"),
         };
         Some(if names.is_empty() {
-            format!("the prompt names {last}, which has no value, so that nothing stands there")
+            format!("the prompt uses {last}, which has no value and is left empty")
         } else {
             format!(
-                "the prompt names {} and {last}, which have no value, so that nothing stands there",
+                "the prompt uses {} and {last}, which have no value and are left empty",
                 names.join(", ")
             )
         })
@@ -189,7 +189,7 @@ impl Variables {
 }
 
 pub fn not_utf8_message(path: &Path) -> String {
-    format!("{} is not UTF-8; what is not is sent as \u{fffd}", path.display())
+    format!("{} is not UTF-8; invalid bytes are sent as \u{fffd}", path.display())
 }
 
 #[derive(Debug, Clone)]
@@ -393,9 +393,9 @@ mod tests {
         let told =
             |template: &str| Variables::missing_values_warning(&variables.expand(template, 1, 2).1);
         assert_eq!(told("$A"), None);
-        assert!(told("$X $X").unwrap().starts_with("the prompt names ${X}, which has no value"));
+        assert!(told("$X $X").unwrap().starts_with("the prompt uses ${X}, which has no value"));
         let two = told("$X $Y").unwrap();
-        assert!(two.starts_with("the prompt names ${X} and ${Y}, which have no value"), "{two}");
+        assert!(two.starts_with("the prompt uses ${X} and ${Y}, which have no value"), "{two}");
         // Comparing each name with all others took minutes.
         let many: String = (0..200_000).map(|n| format!("$X{n} ")).collect();
         let many = told(&many.repeat(2)).unwrap();

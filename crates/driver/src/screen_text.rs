@@ -82,15 +82,15 @@ const DIALOG_QUESTIONS: [(&str, &str); 14] = [
     ("trustthisfolder", "trust this folder"),
     ("confirmfoldertrust", "trust this folder"),
     ("doyouwanttousethisapikey", "use this API key"),
-    ("bypasspermissionsmode", "accept the mode without permissions"),
+    ("bypasspermissionsmode", "accept bypass permissions mode"),
     ("selectloginmethod", "log in"),
     ("howwouldyouliketoauthenticate", "log in"),
     ("selectauthenticationmethod", "log in"),
     ("signinwithchatgpt", "log in"),
     ("pleaseuse/logintosignin", "log in"),
     ("choosethetextstyle", "choose a theme"),
-    ("permissionrequired", "give permission"),
-    ("doyouwanttoproceed?", "give permission"),
+    ("permissionrequired", "grant permission"),
+    ("doyouwanttoproceed?", "grant permission"),
 ];
 
 /// The dialog that waits for a person. A question counts only with its answers below it, because an agent may
@@ -241,7 +241,7 @@ mod tests {
             ),
             (
                 "WARNING: Claude Code running in Bypass Permissions mode\n❯ 1. No, exit\n  2. Yes, I accept",
-                Some("accept the mode without permissions"),
+                Some("accept bypass permissions mode"),
             ),
             (
                 " Is this a project you created or one you trust? (Like\n❯ No, exit\n  Yes, I trust this folder\n\n\

@@ -133,7 +133,7 @@ impl TaskGate {
                 None
             }
             Err(err) => Some(format!(
-                "the stories that {} has lost cannot be given back to the agent in {shown}: {err}",
+                "cannot save the stories removed from {} to {shown}: {err}",
                 self.name
             )),
         }
@@ -154,8 +154,8 @@ impl TaskGate {
         self.reported_doubts.clone_from(&review.doubtful);
         (!new.is_empty()).then(|| {
             format!(
-                "{}: marked as passing by an attempt that did not come to its end, so that the agent is \
-                 asked to look again: {}",
+                "{}: marked as passing by an interrupted attempt, so the agent is asked to look \
+                 again: {}",
                 self.name,
                 changes::first_few(&new)
             )
@@ -199,11 +199,8 @@ impl TaskGate {
         let bytes = serde_json::to_vec_pretty(&file).ok()?;
         let path = self.snapshot.path.as_ref()?;
         let err = world.save(path, &bytes).err()?;
-        let message = format!(
-            "what is remembered of {} cannot be kept in {}: {err}",
-            self.name,
-            path.display()
-        );
+        let message =
+            format!("cannot save the progress of {} in {}: {err}", self.name, path.display());
         self.snapshot.path = None;
         Some(message)
     }
@@ -212,7 +209,7 @@ impl TaskGate {
 fn read(world: &mut impl Files, path: &Path) -> Result<TaskList, InvalidTaskList> {
     let bytes = world.read_tasks(path).map_err(|err| {
         let message = match err.kind() {
-            std::io::ErrorKind::NotFound => "the file is gone".to_owned(),
+            std::io::ErrorKind::NotFound => "the file is missing".to_owned(),
             _ => format!("cannot be read: {err}"),
         };
         let problem = TaskProblem { story: None, field: None, message };

@@ -289,7 +289,7 @@ impl RealWorld {
         // After an error the record still makes the next ralph check.
         link_guard::queue_warnings(match links.map(LinkGuard::finish) {
             Some(Ok(warnings)) => warnings,
-            Some(Err(err)) => vec![format!("the git directories could not be checked: {err}")],
+            Some(Err(err)) => vec![format!("cannot check the git directories: {err}")],
             None => Vec::new(),
         });
         // The next write would have reported a failed disk.

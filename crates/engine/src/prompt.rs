@@ -64,7 +64,7 @@ pub fn guardrail_message(
         }
         GuardrailFailure::Exit(None) => "could not be run".to_owned(),
         GuardrailFailure::TimedOut { limit_ms } => {
-            format!("failed: it was ended after its time limit of {} s", limit_ms as f64 / 1000.0)
+            format!("timed out after {} s", limit_ms as f64 / 1000.0)
         }
     };
     let hint = hint.map(|hint| format!("Hint: {hint}\n")).unwrap_or_default();
@@ -222,7 +222,7 @@ mod tests {
                 all(""),
                 limits(9, 9)
             )
-            .contains("time limit of 3 s")
+            .contains("timed out after 3 s")
         );
     }
 

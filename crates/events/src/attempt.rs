@@ -56,20 +56,18 @@ pub fn rate_limit_reset_ms(class: Class, failure: Option<&Failure>) -> Option<i6
 /// Describes how an attempt ended if the agent reported nothing.
 pub fn describe_end(exit: Option<Exit>, ended_by: Option<EndCause>) -> String {
     match (ended_by, exit) {
-        (Some(EndCause::Inactivity), _) => "it printed nothing for the inactivity limit".to_owned(),
+        (Some(EndCause::Inactivity), _) => "no output within the inactivity limit".to_owned(),
         (Some(EndCause::SilentModel), _) => {
-            "it printed nothing for the limit of a silent model while none of its tools ran: \
-             its connection is probably dead"
+            "no output and no running tool for too long: the connection to the model is probably \
+             dead"
                 .to_owned()
         }
-        (Some(EndCause::IterationTimeout), _) => {
-            "it ran into the iteration's time limit".to_owned()
-        }
+        (Some(EndCause::IterationTimeout), _) => "it reached the iteration's time limit".to_owned(),
         (None, Some(Exit::Signal(9))) => {
             "killed by signal 9, not sent by ralph: out of memory?".to_owned()
         }
         (_, Some(exit)) => exit.to_string(),
-        (_, None) => "nobody could tell how it ended".to_owned(),
+        (_, None) => "unknown exit status".to_owned(),
     }
 }
 

@@ -217,7 +217,7 @@ mod tests {
         let mut entries = entries(&bytes[..]);
         let iterations: Vec<u32> = entries.by_ref().map(|entry| entry.at.iteration).collect();
         assert_eq!(iterations, [1, 2]);
-        assert_eq!(entries.unreadable(), 2, "and the torn one, which is told otherwise");
+        assert_eq!(entries.unreadable(), 2, "without the torn line at the end");
     }
 
     #[test]
@@ -233,7 +233,7 @@ mod tests {
         let mut entries = entries(&bytes[..]);
         assert_eq!(entries.by_ref().count(), 2);
         assert_eq!(entries.unreadable(), 2);
-        assert!(entries.line.capacity() <= BUFFER, "nothing is held of it");
+        assert!(entries.line.capacity() <= BUFFER, "the line is not buffered");
     }
 
     #[test]

@@ -3,10 +3,10 @@
 //! Volumes of a Mac usually ignore case and the composition of characters: `.GIT` is `.git`, and
 //! `é` is `e` with an accent.
 
-use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path};
-use std::sync::LazyLock;
+
+use unicode_normalization::UnicodeNormalization;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameRule {
@@ -55,60 +55,14 @@ impl NameRule {
     }
 }
 
-/// Characters with their canonical decomposition, one per line, of Unicode 14. Those of Hangul
-/// follow a rule.
-static DECOMPOSITIONS: LazyLock<HashMap<char, &'static str>> = LazyLock::new(|| {
-    let lines = include_str!("file_names/decompositions.txt").lines();
-    lines
-        .filter_map(|line| {
-            let composed = line.chars().next()?;
-            Some((composed, line.get(composed.len_utf8()..)?))
-        })
-        .collect()
-});
-
 fn fold(name: &OsStr) -> String {
     let name = name.to_string_lossy();
     if name.is_ascii() {
         return name.to_ascii_lowercase();
     }
     // Lower case alone would leave the long s and the like.
-    let lower = decompose(&name).to_uppercase().to_lowercase();
-    let mut chars: Vec<char> = decompose(&lower).chars().collect();
-    // The order of marks on one character does not matter.
-    for marks in chars.chunk_by_mut(|a, b| is_mark(*a) && is_mark(*b)) {
-        marks.sort_unstable();
-    }
-    chars.into_iter().collect()
-}
-
-fn is_mark(c: char) -> bool {
-    matches!(c, '\u{300}'..='\u{36f}' | '\u{1ab0}'..='\u{1aff}' | '\u{1dc0}'..='\u{1dff}')
-}
-
-fn decompose(text: &str) -> String {
-    let mut decomposed = String::new();
-    for composed in text.chars() {
-        match (DECOMPOSITIONS.get(&composed), hangul(composed)) {
-            (Some(parts), _) => decomposed.push_str(parts),
-            (None, Some(parts)) => decomposed.extend(parts.into_iter().flatten()),
-            (None, None) => decomposed.push(composed),
-        }
-    }
-    decomposed
-}
-
-/// The letters of a syllable, by the rule of the Unicode standard.
-fn hangul(syllable: char) -> Option<[Option<char>; 3]> {
-    const VOWELS: u32 = 21;
-    const FINALS: u32 = 28;
-    let nth = u32::from(syllable).checked_sub(0xac00).filter(|nth| *nth < 11_172)?;
-    let last = nth % FINALS;
-    Some([
-        char::from_u32(0x1100 + nth / (VOWELS * FINALS)),
-        char::from_u32(0x1161 + nth / FINALS % VOWELS),
-        char::from_u32(0x11a7 + last).filter(|_| last > 0),
-    ])
+    let lower = name.nfd().collect::<String>().to_uppercase().to_lowercase();
+    lower.nfd().collect()
 }
 
 #[cfg(test)]

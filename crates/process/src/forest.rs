@@ -355,7 +355,7 @@ impl<S: ProcessSource> ProcessForest<S> {
         if members.is_empty() {
             child.leftovers.push(Leftover {
                 pid: child.tree.main.as_raw_pid().unsigned_abs(),
-                command: "something that it started and that could not be caught".to_owned(),
+                command: "unknown process that could not be killed".to_owned(),
                 survived: true,
             });
         }

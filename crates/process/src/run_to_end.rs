@@ -102,7 +102,7 @@ impl System {
         match (failure, ended) {
             (None, ChildEnd { exit: Some(exit), .. }) => Ok(CommandOutput { exit, stdout, stderr }),
             (Some(kind), _) => Err(kind.into()),
-            (None, ChildEnd { exit: None, .. }) => Err(io::Error::other("its end was not seen")),
+            (None, ChildEnd { exit: None, .. }) => Err(io::Error::other("unknown exit status")),
         }
     }
 }

@@ -129,12 +129,9 @@ pub(super) fn locate(launch: &Launch<'_>, env: &[(OsString, OsString)]) -> io::R
 }
 
 pub(super) fn directory_error(directory: &Path, err: &io::Error) -> io::Error {
-    io::Error::new(
-        err.kind(),
-        format!("the directory {} cannot be entered: {err}", directory.display()),
-    )
+    io::Error::new(err.kind(), format!("cannot enter directory {}: {err}", directory.display()))
 }
 
 pub(super) fn program_error(program: &OsStr, err: &io::Error) -> io::Error {
-    io::Error::new(err.kind(), format!("{} cannot be started: {err}", program.display()))
+    io::Error::new(err.kind(), format!("cannot start {}: {err}", program.display()))
 }

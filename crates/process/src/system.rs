@@ -85,7 +85,7 @@ impl System {
         if SYSTEM_EXISTS.swap(true, Ordering::AcqRel) {
             return Err(io::Error::new(
                 io::ErrorKind::AlreadyExists,
-                "this process has a System already",
+                "this process already has a System",
             ));
         }
         let signals = SignalReader::listen(wanted)

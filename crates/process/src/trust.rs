@@ -240,7 +240,7 @@ impl ProgramNotFound {
     }
 }
 
-const INSTALL_OUTSIDE: &str = "install it outside the project, in a directory of the PATH";
+const INSTALL_OUTSIDE: &str = "install it outside the project, in a directory on the PATH";
 
 impl fmt::Display for ProgramNotFound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -532,7 +532,7 @@ mod tests {
         let path = |text: &str| writable.trusted_path(Some(OsStr::new(text)), None);
         assert_eq!(path("bin::."), "/usr/bin:/bin");
         assert_eq!(path(":/bin"), "/bin:/usr/bin");
-        assert_eq!(path("/opt/bin:/bin"), "/opt/bin:/bin", "nothing is added to a trusted PATH");
+        assert_eq!(path("/opt/bin:/bin"), "/opt/bin:/bin", "a trusted PATH stays as it is");
         assert_eq!(writable.trusted_path(None, None), "/usr/bin:/bin");
     }
 

@@ -29,8 +29,10 @@ impl BackendRecord {
         let Some(home) = home else { return Ok(BackendRecord::default()) };
         let record = Project::new(root, &home);
         let backend = record.load_record().map_err(|err| {
-            Error::input(format!("cannot read the record of this project: {err}"))
-                .hint("repair or remove the file; without it ralph does not know which sandbox the project ran in")
+            Error::input(format!("cannot read the project's record: {err}")).hint(
+                "repair or remove the file; without it, ralph does not know which sandbox \
+                       the project used",
+            )
         })?;
         Ok(BackendRecord { backend: backend.sandbox, record: Some(record) })
     }
@@ -63,9 +65,9 @@ impl BackendRecord {
             (Some(file), found) => {
                 let name = found.map_or("no sandbox", Backend::name);
                 let hint = format!(
-                    "if an agent may have changed the file, correct it; otherwise {accept} (once)"
+                    "if an agent may have changed the file, fix it; otherwise {accept} (once)"
                 );
-                (format!("{file} asks for {name}, which is weaker"), hint)
+                (format!("{file} selects {name}, which is weaker"), hint)
             }
             (None, Some(found)) => {
                 let now = format!("only {} works now, which is weaker", found.name());
@@ -77,7 +79,7 @@ impl BackendRecord {
             ),
         };
         let error =
-            Error::input(format!("this project ran in the sandbox {before} before, but {now}"))
+            Error::input(format!("this project used the sandbox {before} before, but {now}"))
                 .hint(hint);
         Err(failed
             .iter()
@@ -100,8 +102,8 @@ impl BackendRecord {
         };
         record.update_record(|record| record.sandbox = used).map(drop).map_err(|err| {
             let dir = record.state_dir().display();
-            Error::input(format!("cannot write the record of this project in {dir}: {err}"))
-                .hint("make the directory writable, or set RALPH_HOME to another one")
+            Error::input(format!("cannot write the project's record in {dir}: {err}"))
+                .hint("make the directory writable, or set RALPH_HOME to another directory")
         })
     }
 }

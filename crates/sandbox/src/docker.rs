@@ -44,9 +44,8 @@ impl DockerCli {
             return Ok(DockerCli::Sbx(sbx));
         }
         let none = || {
-            BackendError::new("neither sbx nor docker sandbox is here").hint(
-                "they come with Docker Desktop, or by themselves: docs.docker.com/ai/sandboxes",
-            )
+            BackendError::new("neither sbx nor docker sandbox is installed")
+                .hint("install Docker Desktop, or sbx alone: docs.docker.com/ai/sandboxes")
         };
         let docker = trust::outside_program(OsStr::new("docker")).map_err(|_| none())?;
         let tool = DockerCli::Docker(docker);
@@ -85,7 +84,7 @@ impl DockerCli {
         }
         let message = String::from_utf8_lossy(&output.stderr);
         let message =
-            message.trim().lines().last().unwrap_or("it failed and said nothing").to_owned();
+            message.trim().lines().last().unwrap_or("failed without a message").to_owned();
         Err(BackendError::new(format!("{}: {message}", self.program().display())))
     }
 
@@ -165,7 +164,7 @@ impl DockerSandbox {
         let base = scratch::sandboxes()?;
         let state = state_dir(&base);
         std::fs::create_dir_all(&state).map_err(|err| {
-            BackendError::config_error(format!("{} cannot be used: {err}", state.display()))
+            BackendError::config_error(format!("cannot use {}: {err}", state.display()))
         })?;
         let in_project = |why: BackendError| match probe_stand_in(&tool, &base, &state) {
             Ok(()) => why.fails_in_project(Backend::Docker, request.project),
@@ -187,17 +186,13 @@ impl DockerSandbox {
                         if entry.contains(':') { entry.clone() } else { format!("{entry}:443") };
                     let allow = ["policy", "allow", "network", "--sandbox", &name, &host];
                     if let Err(unusable) = tool.run_cli(&allow, QUERY_TIMEOUT) {
-                        notes.push(format!(
-                            "docker: {host} could not be allowed: {}",
-                            unusable.reason
-                        ));
+                        notes.push(format!("docker: cannot allow {host}: {}", unusable.reason));
                     }
                 }
             }
             (_, SandboxNetwork::Full) => {}
             _ => notes.push(
-                "docker: what may be reached is decided by its own policy, not by \
-                 sandbox.allowedDomains"
+                "docker: its own policy controls the network, not sandbox.allowedDomains"
                     .to_owned(),
             ),
         }
@@ -209,8 +204,8 @@ impl DockerSandbox {
         let info = SandboxInfo {
             backend: Backend::Docker,
             limits: vec![
-                "the network is what Docker's own policy says",
-                "what git and Claude Code execute in the project can be changed",
+                "Docker's own policy controls the network",
+                "the agent can change files that git and Claude Code execute in the project",
             ],
             notes,
             withheld: Vec::new(),
@@ -245,7 +240,7 @@ fn run_probe(
     let probe = SandboxProbe::prepare(project, hidden, true)?;
     let args = probe.args().map_err(|err| probe_error(&err))?;
     let [_, _, file, canary, ..] = args.as_slice() else {
-        return Err(BackendError::config_error("the probe cannot be set up"));
+        return Err(BackendError::config_error("cannot set up the probe"));
     };
     let words = ["exec", name, "sh", "-c", PROBE_SCRIPT, "probe"].map(OsStr::new);
     let words: Vec<&OsStr> = words.into_iter().chain([file.as_os_str(), canary]).collect();
@@ -254,7 +249,7 @@ fn run_probe(
 }
 
 fn probe_error(err: &io::Error) -> BackendError {
-    BackendError::config_error(format!("the probe cannot be set up: {err}"))
+    BackendError::config_error(format!("cannot set up the probe: {err}"))
 }
 
 fn probe_stand_in(tool: &DockerCli, base: &Path, state: &Path) -> Result<(), BackendError> {
@@ -293,7 +288,7 @@ impl Sandbox for DockerSandbox {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
                 format!(
-                    "open a shell by {} exec -it {} bash",
+                    "open a shell with {} exec -it {} bash",
                     self.tool.program().display(),
                     self.name
                 ),
@@ -397,7 +392,7 @@ mod tests {
         assert!(name.starts_with("ralph-myproject-"), "{name}");
         assert!(name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'), "{name}");
         assert_ne!(name, sandbox_name(Path::new("/home/v/My Project!")));
-        assert_eq!(name, "ralph-myproject-a14cfba4", "it must never change: the VM would be lost");
+        assert_eq!(name, "ralph-myproject-a14cfba4", "a changed name would lose the VM");
     }
 
     #[test]

@@ -59,8 +59,8 @@ pub(super) fn find_repository(
         if named_by_agent && !is_shown && !names_work_tree(disk, &repository) {
             let (dot_git, git_dir) = (dot_git.display(), git_dir.display());
             builder.notes.push(format!(
-                "sandbox: skipped the git directory {git_dir}: {dot_git} leads to it, but it does not point back; \
-                 if it is yours, add it to sandbox.writable"
+                "sandbox: skipped the git directory {git_dir}: {dot_git} points to it, but it \
+                 does not point back; if it is yours, add it to sandbox.writable"
             ));
             return None;
         }
@@ -189,7 +189,7 @@ pub(super) fn protect(
     if find_modules(builder.disk, &modules, 0, &mut found).is_none() {
         builder.mounts.push(read_only(&modules));
         builder.notes.push(format!(
-            "{} holds too many submodules to protect each: nothing can be committed in them",
+            "{} has too many submodules to protect individually; the agent cannot commit in them",
             modules.display()
         ));
         return;

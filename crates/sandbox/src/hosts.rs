@@ -80,24 +80,21 @@ impl HostAllowList {
         }
         let invalid = |reason| InvalidHostEntry { entry: text.to_owned(), reason };
         if entry.contains("://") || entry.contains('/') {
-            return Err(invalid(
-                "a host is meant, not an address of a page: leave out https:// and /",
-            ));
+            return Err(invalid("use a host name, without https:// and path"));
         }
         let (host, port) = split_port(entry).map_err(invalid)?;
         let host = match host.strip_prefix('*') {
             Some(rest) if rest.len() > 1 && rest.starts_with('.') => {
-                let below =
-                    normalize_host(&rest[1..]).ok_or_else(|| invalid("not the name of a host"))?;
+                let below = normalize_host(&rest[1..]).ok_or_else(|| invalid("not a host name"))?;
                 if !below.contains('.') {
                     return Err(invalid("this would allow a whole top-level domain"));
                 }
                 HostPattern::Subdomains(format!(".{below}"))
             }
-            Some(_) => return Err(invalid("a star stands for the first words of a name: *.host")),
-            None => HostPattern::Exact(
-                normalize_host(host).ok_or_else(|| invalid("not the name of a host"))?,
-            ),
+            Some(_) => return Err(invalid("use a star only at the start: *.host")),
+            None => {
+                HostPattern::Exact(normalize_host(host).ok_or_else(|| invalid("not a host name"))?)
+            }
         };
         let entry = HostEntry { host, port };
         if !self.entries.contains(&entry) {
@@ -167,11 +164,11 @@ pub(super) fn split_port(text: &str) -> Result<(&str, Option<u16>), &'static str
         _ => Err("the port is not a number from 1 to 65535"),
     };
     if let Some(rest) = text.strip_prefix('[') {
-        let (host, rest) = rest.split_once(']').ok_or("a bracket is missing")?;
+        let (host, rest) = rest.split_once(']').ok_or("missing bracket")?;
         return match rest.strip_prefix(':') {
             Some(digits) => Ok((host, port(digits)?)),
             None if rest.is_empty() => Ok((host, None)),
-            None => Err("a port is separated by a colon"),
+            None => Err("use a colon before the port"),
         };
     }
     match text.split_once(':') {

@@ -46,7 +46,7 @@ pub(super) fn exec_with(
     env: &[(OsString, Option<OsString>)],
 ) -> u8 {
     let err = exec_program(program, args, env);
-    let _ = print_failure(&format!("{} cannot be started inside: {err}", program.display()));
+    let _ = print_failure(&format!("cannot start {} in the sandbox: {err}", program.display()));
     if err.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
 }
 
@@ -75,7 +75,7 @@ fn exec_program(
 }
 
 pub(super) fn print_failure(message: &str) -> u8 {
-    let _ = io::stderr().write_all(format!("ralph: the sandbox: {message}\n").as_bytes());
+    let _ = io::stderr().write_all(format!("ralph: sandbox: {message}\n").as_bytes());
     SETUP_FAILED
 }
 

@@ -82,8 +82,8 @@ impl Backend {
     fn not_on_this_system(self) -> BackendError {
         let system = if self == Backend::Seatbelt { "macOS" } else { "Linux" };
         let here = platform::BACKENDS.iter().map(|backend| backend.name()).collect::<Vec<_>>();
-        BackendError::new(format!("{} exists only on {system}", self.name()))
-            .hint(format!("this system can have {}", here.join(", ")))
+        BackendError::new(format!("{} is available only on {system}", self.name()))
+            .hint(format!("available on this system: {}", here.join(", ")))
     }
 }
 
@@ -156,7 +156,7 @@ pub fn start_on_terminal(
         Backend::Bwrap => true,
         Backend::Landlock | Backend::Seatbelt => false,
         Backend::Docker => {
-            let message = "an agent in Docker has no screen of its own";
+            let message = "interactive agents do not work in Docker";
             return Err(io::Error::new(io::ErrorKind::Unsupported, message));
         }
     };
@@ -196,27 +196,26 @@ impl fmt::Display for SandboxTrace {
         match self {
             SandboxTrace::Quarantined(path) => write!(
                 f,
-                "something was made that may not be made inside a sandbox, because it would be executed \
-                 outside; it is now {}",
+                "the agent created something that would be executed outside the sandbox; it was \
+                 renamed to {}",
                 path.display()
             ),
             SandboxTrace::RepositoryRemoved(path) => write!(
                 f,
-                "a repository was made where there was none, which is not to be inside a sandbox, because git \
-                 outside would execute what it says; it is now {}. If there is to be one, run `git init` first",
+                "the agent created a git repository here; it was renamed to {}, because its \
+                 configuration would be executed outside the sandbox. If you want a repository, \
+                 run `git init` first",
                 path.display()
             ),
             SandboxTrace::Exposed(path) => write!(
                 f,
-                "{} was exchanged from outside of the sandbox while something ran in it, which took its \
-                 protection away; see whether all that is in it is yours",
+                "{} was replaced from outside the sandbox during a step and lost its protection; \
+                 check its contents",
                 path.display()
             ),
-            SandboxTrace::Restored(path) => write!(
-                f,
-                "{} was removed inside a sandbox; it is there again, as it was",
-                path.display()
-            ),
+            SandboxTrace::Restored(path) => {
+                write!(f, "{} was removed inside the sandbox and has been restored", path.display())
+            }
             SandboxTrace::ModesRestored(paths) => {
                 let paths: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
                 write!(
@@ -232,8 +231,8 @@ impl fmt::Display for SandboxTrace {
             ),
             SandboxTrace::NotRestored(path, why) => write!(
                 f,
-                "{} was made or changed inside a sandbox, would be executed outside, and cannot be put right: \
-                 {why}; see to it by hand, and let nothing use it before",
+                "{} was changed inside the sandbox, would be executed outside, and cannot be \
+                 restored: {why}; fix it by hand before anything uses it",
                 path.display()
             ),
         }
@@ -302,8 +301,8 @@ impl BackendError {
         let (name, shown) = (backend.name(), project.display());
         let hint = self.hint.unwrap_or_else(|| {
             format!(
-                "check the owner and the permissions of the project: ls -ld {shown}; \
-                 --no-sandbox runs without a sandbox"
+                "check the owner and permissions of the project (ls -ld {shown}), or use \
+                 --no-sandbox"
             )
         });
         let why = format!("{name} works on this machine, but not in {shown}: {}", self.reason);

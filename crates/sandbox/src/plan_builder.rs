@@ -111,13 +111,16 @@ impl PlanBuilder<'_> {
         let is_secret = self.is_secret(target);
         let (path, dir, target) = (path.display(), dir.display(), target.display());
         let advice = if is_secret {
-            "which holds secrets; if you did not make this link, remove it".to_owned()
+            "which contains secrets; remove this link if you did not create it".to_owned()
         } else {
-            format!("if you made this link and the agent needs it, add {target} to sandbox.{key}")
+            format!(
+                "if you created this link and the agent needs it, add {target} to \
+                     sandbox.{key}"
+            )
         };
         let end = if is_secret { ", " } else { "; " };
         self.notes.push(format!(
-            "sandbox: skipped {label} {path}: {it} leads out of {dir} to {target}{end}{advice}"
+            "sandbox: skipped {label} {path}: {it} points out of {dir} to {target}{end}{advice}"
         ));
     }
 

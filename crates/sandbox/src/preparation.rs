@@ -33,7 +33,8 @@ pub(super) fn prepare_sandbox(
     backend: Backend,
 ) -> Result<PreparedSandbox, BackendError> {
     if request.project.to_str().is_none() {
-        let why = "the project's path is no UTF-8, which a sandbox needs; give its directory another name";
+        let why = "the project's path is not valid UTF-8, which a sandbox needs; rename the \
+                   directory";
         return Err(BackendError::config_error(why));
     }
     let (base, mut scratch) = new_scratch()?;
@@ -46,16 +47,16 @@ pub(super) fn prepare_sandbox(
         plan.notes.extend(problem);
     }
     let rules = ProxyRules { allow, resolver: Resolver::default(), upstream };
-    set_up(&plan).map_err(|err| failed("the sandbox's files cannot be written", &err))?;
+    set_up(&plan).map_err(|err| failed("cannot write the sandbox's files", &err))?;
     let note = ScratchRecord::new(backend, request.project, &plan);
-    scratch.write_record(&note).map_err(|err| failed("the sandbox's note", &err))?;
+    scratch.write_record(&note).map_err(|err| failed("cannot write the sandbox's record", &err))?;
     Ok(PreparedSandbox { scratch, plan, modes: note.modes, rules, ralph: wanted.ralph })
 }
 
 fn new_scratch() -> Result<(PathBuf, Scratch), BackendError> {
     let base = scratch::sandboxes()?;
     let scratch = Scratch::create(&base)
-        .map_err(|err| failed(&format!("{} cannot be used", base.display()), &err))?;
+        .map_err(|err| failed(&format!("cannot use {}", base.display()), &err))?;
     Ok((base, scratch))
 }
 
@@ -66,7 +67,7 @@ fn make_plan(inputs: &PlanInputs) -> Result<SandboxPlan, BackendError> {
 
 fn own_program() -> Result<PathBuf, BackendError> {
     std::env::current_exe().map_err(|err| {
-        BackendError::config_error(format!("ralph's own program cannot be found: {err}"))
+        BackendError::config_error(format!("cannot find ralph's own program: {err}"))
     })
 }
 
@@ -86,7 +87,7 @@ impl StandInProject {
     pub(super) fn create(network: &NetworkMode) -> Result<StandInProject, BackendError> {
         let (base, scratch) = new_scratch()?;
         let project = scratch.path().join("project");
-        std::fs::create_dir(&project).map_err(|err| failed("the probe cannot be set up", &err))?;
+        std::fs::create_dir(&project).map_err(|err| failed("cannot set up the probe", &err))?;
         let plan = make_plan(&PlanInputs {
             project: project.clone(),
             ralph_home: base.parent().unwrap_or(&base).to_owned(),
@@ -98,7 +99,7 @@ impl StandInProject {
             system: platform::HOST_SYSTEM,
             ..PlanInputs::default()
         })?;
-        set_up(&plan).map_err(|err| failed("the probe cannot be set up", &err))?;
+        set_up(&plan).map_err(|err| failed("cannot set up the probe", &err))?;
         Ok(StandInProject { project, plan, scratch })
     }
 }
@@ -123,7 +124,7 @@ pub(super) fn plan_inputs(
         && ports.len() > proxy::MAX_LOCAL_PORTS
     {
         let max = proxy::MAX_LOCAL_PORTS;
-        let why = format!("sandbox.allowedDomains: more than {max} ports of this machine");
+        let why = format!("sandbox.allowedDomains: more than {max} local ports");
         return Err(BackendError::config_error(why));
     }
     let paths = |paths: &[String]| paths.iter().map(PathBuf::from).collect();

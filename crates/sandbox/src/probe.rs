@@ -24,10 +24,10 @@ const UNROUTABLE_ADDRESS: &str = "192.0.2.1:9";
 
 /// Name, expected result, and message.
 const CHECKS: [(&str, bool, &str); 4] = [
-    ("write-project", true, "the project cannot be written"),
-    ("read-canary", false, "a file outside can be read"),
-    ("connect", false, "the network can be reached past the proxy"),
-    ("order", false, "the kernel takes orders from inside"),
+    ("write-project", true, "the project is not writable"),
+    ("read-canary", false, "a file outside is readable"),
+    ("connect", false, "the network is reachable without the proxy"),
+    ("order", false, "kernel settings are writable"),
 ];
 
 /// Controls the whole machine. Opened, never written.
@@ -51,7 +51,7 @@ impl SandboxProbe {
         network: bool,
     ) -> Result<SandboxProbe, BackendError> {
         SandboxProbe::set_up(project, hidden, network)
-            .map_err(|err| failed("the probe cannot be set up", &err))
+            .map_err(|err| failed("cannot set up the probe", &err))
     }
 
     fn set_up(project: &Path, hidden: &Path, network: bool) -> io::Result<SandboxProbe> {
@@ -81,12 +81,12 @@ impl SandboxProbe {
         wrap: impl FnOnce(&[OsString]) -> (OsString, Vec<OsString>),
         explain: impl FnOnce(&str, Exit) -> BackendError,
     ) -> Result<(), BackendError> {
-        let args = self.args().map_err(|err| failed("the probe cannot be set up", &err))?;
+        let args = self.args().map_err(|err| failed("cannot set up the probe", &err))?;
         let (program, args) = wrap(&args);
         let directory = self.inside_file.parent().unwrap_or(Path::new("/"));
         let output =
             process::run_to_end(&program, &args, directory, &carry_env(env), PROBE_TIMEOUT)
-                .map_err(|err| BackendError::new(format!("it cannot be run: {err}")))?;
+                .map_err(|err| BackendError::new(format!("cannot run the probe: {err}")))?;
         if !output.exit.success() {
             return Err(explain(String::from_utf8_lossy(&output.stderr).trim(), output.exit));
         }
@@ -112,7 +112,7 @@ impl SandboxProbe {
             let outcome = match (words.next(), words.next()) {
                 (Some(name), Some("yes")) if name == trial => true,
                 (Some(name), Some("no")) if name == trial => false,
-                _ => return Err("the probe did not come to its end".to_owned()),
+                _ => return Err("the probe did not finish".to_owned()),
             };
             let matters = trial != "connect" || !self.network;
             if matters && outcome != expected {
@@ -120,14 +120,14 @@ impl SandboxProbe {
             }
         }
         if self.proxy.is_some() && (words.next(), words.next()) != (Some("proxy"), Some("yes")) {
-            return Err("the proxy cannot be reached".to_owned());
+            return Err("the proxy is not reachable".to_owned());
         }
         // Success of a write means nothing: another file may be visible at that path.
         if self.outside.iter().any(|path| path.exists()) {
-            return Err("files outside can be written".to_owned());
+            return Err("files outside are writable".to_owned());
         }
         if !self.inside_file.exists() {
-            return Err("what is written to the project does not arrive there".to_owned());
+            return Err("files written to the project do not appear there".to_owned());
         }
         Ok(())
     }
@@ -208,7 +208,7 @@ mod tests {
             (["no", "no", "no", "no"], false, Err(CHECKS[0].2)),
             (["yes", "yes", "no", "no"], false, Err(CHECKS[1].2)),
             (["yes", "no", "no", "yes"], false, Err(CHECKS[3].2)),
-            (["yes", "no", "", "no"], false, Err("the probe did not come to its end")),
+            (["yes", "no", "", "no"], false, Err("the probe did not finish")),
         ] {
             let probe = SandboxProbe::set_up(&project, dir.path(), network).unwrap();
             std::fs::write(&probe.inside_file, "").unwrap();
@@ -217,12 +217,12 @@ mod tests {
         }
         let probe = SandboxProbe::set_up(&project, dir.path(), false).unwrap();
         let good = report(["yes", "no", "no", "no"]);
-        assert!(probe.evaluate(good.as_bytes()).is_err(), "nothing arrived in the project");
+        assert!(probe.evaluate(good.as_bytes()).is_err(), "no file appeared in the project");
         std::fs::write(&probe.inside_file, "").unwrap();
         assert!(probe.evaluate(good.as_bytes()).is_ok());
         std::fs::write(probe.outside.last().unwrap(), "").unwrap();
-        assert!(probe.evaluate(good.as_bytes()).is_err(), "something arrived beside the project");
+        assert!(probe.evaluate(good.as_bytes()).is_err(), "a file appeared beside the project");
         drop(probe);
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "files are left");
     }
 }

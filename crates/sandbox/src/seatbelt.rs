@@ -45,12 +45,12 @@ const OTHER_CHOICE: &str = "--sandbox=docker is the other sandbox of a Mac";
 /// failure.
 pub fn exec_main(args: &[OsString]) -> u8 {
     let [terminal, program, args @ ..] = args else {
-        return inner_exec::print_failure("it is called by ralph itself, to set up a sandbox");
+        return inner_exec::print_failure("internal command of ralph, to set up a sandbox");
     };
     if let Some(terminal) = terminal.to_str().and_then(|number| number.parse().ok())
         && let Err(err) = inner_exec::acquire_terminal(terminal)
     {
-        return inner_exec::print_failure(&format!("there is no terminal: {err}"));
+        return inner_exec::print_failure(&format!("cannot use the terminal: {err}"));
     }
     inner_exec::close_one_by_one();
     inner_exec::exec_inside(program, args)
@@ -110,10 +110,10 @@ impl SeatbeltCommand {
             (self.sandbox_exec.clone().into(), args)
         };
         let explain = |stderr: &str, exit: Exit| {
-            let stderr = stderr.lines().last().unwrap_or("it failed and said nothing");
+            let stderr = stderr.lines().last().unwrap_or("no error message");
             BackendError::new(match exit {
                 Exit::Code(PROFILE_REJECTED) => {
-                    format!("this system rejects its profile: {stderr}")
+                    format!("this system rejects the profile: {stderr}")
                 }
                 _ => format!("sandbox-exec failed ({exit}): {stderr}"),
             })
@@ -133,7 +133,7 @@ impl SeatbeltSandbox {
         sandbox_exec: &Path,
     ) -> Result<SeatbeltSandbox, BackendError> {
         if !sandbox_exec.is_file() {
-            let why = format!("this system has no {}", sandbox_exec.display());
+            let why = format!("{} does not exist", sandbox_exec.display());
             return Err(BackendError::new(why).hint(OTHER_CHOICE));
         }
         let PreparedSandbox { scratch, mut plan, modes, rules, ralph } =
@@ -149,9 +149,9 @@ impl SeatbeltSandbox {
         };
         link_home_entries(&plan, &scratch.path().join("home"));
         link_ralph(scratch.path(), &ralph)
-            .map_err(|err| failed("the sandbox's files cannot be written", &err))?;
+            .map_err(|err| failed("cannot write the sandbox's files", &err))?;
         let (saved, _) = SavedPaths::capture(&plan, &scratch.restore_file())
-            .map_err(|err| failed("the sandbox's files cannot be written", &err))?;
+            .map_err(|err| failed("cannot write the sandbox's files", &err))?;
         plan.notes.extend(login_note(request.adapter, &super::agent_environment(request), &plan));
         plan.notes.extend(cloud_note(request.project));
         let info = SandboxInfo {
@@ -256,7 +256,8 @@ fn login_note(adapter: &str, env: &[(OsString, OsString)], plan: &SandboxPlan) -
         return None;
     }
     Some(format!(
-        "seatbelt: {adapter} keeps its login in the keychain, which a sandbox does not show; set {}",
+        "seatbelt: {adapter} keeps its login in the keychain, which is not available in the \
+         sandbox; set {}",
         variables.join(" or ")
     ))
 }
@@ -264,27 +265,27 @@ fn login_note(adapter: &str, env: &[(OsString, OsString)], plan: &SandboxPlan) -
 fn cloud_note(project: &Path) -> Option<String> {
     let mut parts = project.components();
     parts.any(|part| part.as_os_str() == "Mobile Documents").then(|| {
-        "seatbelt: the project is in iCloud Drive: files that are not on this disk yet cannot be \
-         fetched from inside"
+        "seatbelt: the project is in iCloud Drive; files that are not downloaded yet are not \
+         available in the sandbox"
             .to_owned()
     })
 }
 
 fn limits(network: &NetworkMode) -> Vec<&'static str> {
     let mut limits = vec![
-        "the kernel is shared: a hole in it is a way out",
-        "it was written without a Mac at hand; the probe is all that was seen to hold",
-        "package caches and the agent's own credentials can be changed",
-        "/tmp cannot be used: temporary files are where TMPDIR says",
-        "programs with the rights of their owner, such as ps and sudo, do not start",
+        "the kernel is shared, so a kernel vulnerability is a way out",
+        "it was developed without a Mac; only the probe verifies it",
+        "the agent can change package caches and its own credentials",
+        "/tmp is not available: temporary files go to TMPDIR",
+        "set-user-ID programs, such as ps and sudo, do not start",
     ];
     match network {
         NetworkMode::Proxy { .. } => limits.extend([
-            "what is sent to an allowed host is not looked at",
-            "a server inside can be reached from inside only if allowedDomains names its port",
+            "data sent to allowed hosts is not inspected",
+            "a server in the sandbox can be reached there only if allowedDomains lists its port",
         ]),
         NetworkMode::Full => {
-            limits.push("the network is open, and with it every service of this machine")
+            limits.push("the network is open, including every service on this machine")
         }
         NetworkMode::None => {}
     }

@@ -90,16 +90,16 @@ pub fn select_backend(
     }
     let error = match failed.as_slice() {
         [(only, unusable)] => {
-            let error = Error::input(format!("the sandbox {}: {}", only.name(), unusable.reason));
+            let error = Error::input(format!("sandbox {}: {}", only.name(), unusable.reason));
             unusable.hint.iter().fold(error, |error, hint| error.hint(hint.as_str()))
         }
         several => several
             .iter()
-            .fold(Error::input("there is no sandbox that works here"), |error, (backend, why)| {
+            .fold(Error::input("no sandbox works on this machine"), |error, (backend, why)| {
                 error.hint(format!("{}: {why}", backend.name()))
             }),
     };
-    Err(error.hint("`ralph sandbox check` tells more; --no-sandbox runs without one"))
+    Err(error.hint("run `ralph sandbox check` for details, or use --no-sandbox"))
 }
 
 #[cfg(test)]

@@ -97,13 +97,13 @@ fn parse_command_entry(entry: &str) -> Result<Vec<WordPattern>, &'static str> {
     let simple = match program.list.as_slice() {
         [item] if !item.background => match &item.command {
             ShellCommand::Simple(simple) => simple,
-            _ => return Err("it is not one simple command"),
+            _ => return Err("not a simple command"),
         },
-        [] => return Err("it is empty"),
-        _ => return Err("it is more than one command"),
+        [] => return Err("empty"),
+        _ => return Err("more than one command"),
     };
     if !simple.redirects.is_empty() {
-        return Err("it redirects; allow the file by Write(path)");
+        return Err("contains a redirection; use Write(path) for the file");
     }
     let mut words = Vec::new();
     for assignment in &simple.assignments {
@@ -111,22 +111,22 @@ fn parse_command_entry(entry: &str) -> Result<Vec<WordPattern>, &'static str> {
             super::shell::AssignedValue::Word(word) => word.literal(),
             super::shell::AssignedValue::Array(_) => None,
         };
-        let value = value.ok_or("it has a substitution in it")?;
+        let value = value.ok_or("contains a substitution")?;
         words.push(WordPattern {
             text: format!("{}={value}", assignment.name),
             has_wildcard: false,
         });
     }
     for word in &simple.words {
-        let text = word.literal().ok_or("it has a substitution in it")?;
+        let text = word.literal().ok_or("contains a substitution")?;
         let star = word.parts.iter().any(
             |part| matches!(part, WordPart::Text { text, quoted: false } if text.contains('*')),
         );
         words.push(WordPattern { text, has_wildcard: star });
     }
     match words.first() {
-        None => Err("it is empty"),
-        Some(first) if first.has_wildcard => Err("its first word must be a program"),
+        None => Err("empty"),
+        Some(first) if first.has_wildcard => Err("the first word must be a program"),
         Some(_) => Ok(words),
     }
 }

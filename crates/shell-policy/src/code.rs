@@ -75,7 +75,7 @@ pub(super) fn check_code(
             walk.deny_untrusted(argv, origin, "decoded_code_run");
         }
         Some(TextOrigin::Literal | TextOrigin::Computed) => {
-            let reason = format!("{name} code in a command line is not looked into");
+            let reason = format!("{name} code on a command line is not checked");
             walk.report(argv, Hit { reason: reason.into(), ..finding("inline_code") });
         }
     }

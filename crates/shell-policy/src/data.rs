@@ -53,6 +53,8 @@ pub(crate) struct PolicyData {
     /// The first matching entry decides.
     pub(crate) variables: Vec<VariableRule>,
     pub(crate) command_variables: Words,
+    /// Variables of make that hold prose, not a command.
+    pub(crate) make_text_variables: Words,
     pub(crate) git_command_settings: Words,
     pub(crate) git_noninteractive_values: Words,
     /// Inputs of any tool that hold paths.

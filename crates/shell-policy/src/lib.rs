@@ -120,11 +120,11 @@ impl Verdict {
     pub fn message(&self) -> Option<String> {
         let (word, finding, end) = match self {
             Verdict::Allow => return None,
-            Verdict::Warn(finding) => ("noted", finding, ""),
+            Verdict::Warn(finding) => ("warns about", finding, ""),
             Verdict::Deny(finding) => (
                 "blocked",
                 finding,
-                " If it is meant, a person can allow it by an entry of \"hooks.allow\" in .ralph/settings.json.",
+                " A user can allow it with \"hooks.allow\" in .ralph/settings.json.",
             ),
         };
         let Finding { family, subject, reason, suggestion } = finding;
@@ -148,7 +148,7 @@ pub fn judge(context: &Context<'_>, call: &ToolCall<'_>) -> Verdict {
             family: Family::Obfuscation,
             subject: "tool call".into(),
             reason: (*reason).into(),
-            suggestion: "call the tool with the arguments that it documents".into(),
+            suggestion: "use the tool's documented arguments".into(),
         }),
     }
 }

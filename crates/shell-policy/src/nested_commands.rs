@@ -3,13 +3,13 @@
 use super::data::DATA;
 use super::rules::{self, flag_values};
 use super::shell::parse;
-use super::value::{Argument, KnownOutput, TextOrigin, UNKNOWN};
+use super::value::{Argument, KnownOutput, TextOrigin, UNKNOWN, glob_match, is_known};
 use super::walk::ShellWalker;
 
 const COMMAND_PREFIXES: &[&str] = &["exec=", "proxycommand", "localcommand", "knownhostscommand"];
 
 pub(super) fn is_command_variable(name: &str) -> bool {
-    DATA.command_variables.iter().any(|known| super::value::glob_match(known, name))
+    DATA.command_variables.iter().any(|known| glob_match(known, name))
 }
 
 impl ShellWalker<'_> {
@@ -66,13 +66,20 @@ impl ShellWalker<'_> {
         }
     }
 
-    /// Judges scripts in make's variables. A makefile that the command line itself writes counts as
-    /// unknown text.
+    /// Judges the values of make's variables as commands: a recipe may run them. A makefile that the
+    /// command line itself writes counts as unknown text.
     pub(super) fn check_make(&mut self, argv: &[Argument], stdin: Option<&KnownOutput>) {
         let args = argv.get(1..).unwrap_or_default();
         for arg in args {
-            let value = arg.text.split_once('=').map_or("", |(_, value)| value);
-            if value.contains([';', '|', '&', '`']) && parse(value).error.is_none() {
+            let (name, value) = arg.text.split_once('=').unwrap_or_default();
+            let name = name.trim_end_matches([':', '?', '+']);
+            let is_text = || DATA.make_text_variables.iter().any(|text| glob_match(text, name));
+            // One word is a path or a name, an expansion in front belongs to a list of options.
+            let is_command = value.split_once(' ').is_some_and(|(program, _)| {
+                is_known(program) && !program.contains('$') && !name.starts_with('-') && !is_text()
+            });
+            let is_script = is_command || value.contains([';', '|', '&', '`']);
+            if is_script && parse(value).error.is_none() {
                 self.run_separately(argv, value, arg.origin);
             }
         }

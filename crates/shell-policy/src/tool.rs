@@ -99,7 +99,7 @@ pub fn parse_tool_calls<'a>(name: &str, input: &'a Value) -> Vec<ToolCall<'a>> {
         collect_commands(name, scope, &mut calls);
     }
     if SHELLS.contains(&name) && input.get("command").and_then(Value::as_str).is_none() {
-        calls.push(ToolCall::Unknown("its input has no text named \"command\""));
+        calls.push(ToolCall::Unknown("its input has no string \"command\""));
     }
     let reads = READERS.contains(&name) || is_read_only_tool(name);
     let for_files = is_for_files(name, &scopes);

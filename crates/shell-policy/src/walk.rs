@@ -169,7 +169,7 @@ impl ShellWalker<'_> {
     pub(super) fn script(&mut self, text: &str) -> KnownOutput {
         let program = Rc::new(parse(text));
         if let Some(error) = program.error {
-            let reason = format!("it cannot be read as shell: {error}").into();
+            let reason = format!("it cannot be parsed as shell: {error}").into();
             self.record_finding(excerpt(text), Hit { reason, ..finding("unreadable") });
         }
         self.nested(|walk| walk.run_program(&program, None))

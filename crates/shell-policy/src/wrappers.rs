@@ -137,12 +137,12 @@ impl ShellWalker<'_> {
                 }
                 Some(KnownOutput::unknown())
             }
-            "just" | "xterm" | "konsole" | "alacritty" | "kitty" | "gnome-terminal" | "pwsh"
-            | "powershell" => {
-                let flags = ["-c", "--command", "-e", "-x", "--", "-Command", "-command"];
+            "just" | "xterm" | "konsole" | "alacritty" | "kitty" | "gnome-terminal" => {
+                let flags = ["-c", "--command", "-e", "-x", "--"];
                 let at = args.iter().position(|arg| flags.contains(&arg.text.as_str()))?;
                 Some(self.run_joined_words(argv, args.get(at + 1..).unwrap_or_default()))
             }
+            "pwsh" | "powershell" => self.check_powershell(argv),
             "make" | "gmake" | "bmake" => {
                 self.check_make(argv, stdin);
                 None
@@ -188,6 +188,38 @@ impl ShellWalker<'_> {
             walk.state.cwd = None;
             walk.run_joined_words(argv, words)
         });
+    }
+
+    /// `pwsh -Command …`, `powershell "…"`. PowerShell ignores the case of option names and accepts
+    /// abbreviations.
+    fn check_powershell(&mut self, argv: &[Argument]) -> Option<KnownOutput> {
+        let mut rest = argv.get(1..).unwrap_or_default();
+        while let [first, tail @ ..] = rest {
+            let text = first.text.to_ascii_lowercase();
+            let name = text.trim_start_matches(['-', '/']);
+            let is_option = name.len() < text.len() && name.chars().all(char::is_alphabetic);
+            if !is_option || name.is_empty() {
+                break;
+            }
+            rest = tail;
+            let is = |options: &[&str]| {
+                options
+                    .iter()
+                    .filter_map(|option| option.strip_prefix('-'))
+                    .any(|option| option == name || (name.len() > 1 && option.starts_with(name)))
+            };
+            if is(&["-c", "-command", "-cwa", "-commandwithargs"]) {
+                break;
+            } else if is(&["-f", "-file"]) {
+                return None;
+            } else if is(&["-e", "-ec", "-encodedcommand"]) {
+                self.report(argv, finding("encoded_command"));
+                return None;
+            } else if is(valued_options("powershell")) {
+                rest = tail.get(1..).unwrap_or_default();
+            }
+        }
+        (!rest.is_empty()).then(|| self.run_joined_words(argv, rest))
     }
 
     /// `bash -c …`, `bash FILE`, `… | bash`.

@@ -61,8 +61,7 @@ impl Expression {
         let ctx = Ctx::<Data>::new(&self.filter.lut, Vars::new([]));
         for (nth, result) in self.filter.id.run((ctx, value)).enumerate() {
             if nth == MAX_VALUES {
-                let message =
-                    format!("it finds more than {MAX_VALUES} values, and no more are taken");
+                let message = format!("more than {MAX_VALUES} values");
                 answer.failure = Some(message);
                 break;
             }
@@ -136,7 +135,7 @@ fn load_error(expression: &str, errors: &load::Errors<&str, ()>) -> InvalidExpre
     let first = errors.first().and_then(|(_, error)| match error {
         load::Error::Io(errors) => {
             let (path, _) = errors.first()?;
-            Some(("other files cannot be included here".to_owned(), *path))
+            Some(("cannot include other files".to_owned(), *path))
         }
         load::Error::Lex(errors) => {
             let (expected, found) = errors.first()?;
@@ -151,7 +150,7 @@ fn load_error(expression: &str, errors: &load::Errors<&str, ()>) -> InvalidExpre
 }
 
 fn invalid_expression(expression: &str, found: Option<(String, &str)>) -> InvalidExpression {
-    let (message, part) = found.unwrap_or(("it is not understood".to_owned(), ""));
+    let (message, part) = found.unwrap_or(("syntax error".to_owned(), ""));
     InvalidExpression { message, place: span_of(expression, part) }
 }
 
@@ -172,12 +171,12 @@ fn lex_error(expected: &load::lex::Expect<&str>) -> String {
 fn compile_error(expression: &str, errors: &compile::Errors<&str, ()>) -> InvalidExpression {
     let first = errors.iter().flat_map(|(_, errors)| errors).next();
     let message = |name: &str, undefined: &compile::Undefined| match undefined {
-        compile::Undefined::Filter(0) => format!("there is no filter {name}"),
-        compile::Undefined::Filter(1) => format!("there is no filter {name} that takes 1 argument"),
+        compile::Undefined::Filter(0) => format!("unknown filter {name}"),
+        compile::Undefined::Filter(1) => format!("unknown filter {name}with 1 argument"),
         compile::Undefined::Filter(n) => {
-            format!("there is no filter {name} that takes {n} arguments")
+            format!("unknown filter {name}with {n} arguments")
         }
-        other => format!("there is no {} {name}", other.as_str()),
+        other => format!("unknown {} {name}", other.as_str()),
     };
     invalid_expression(expression, first.map(|(name, kind)| (message(name, kind), *name)))
 }
@@ -255,16 +254,16 @@ mod tests {
     fn filter_syntax_error_points_at_position() {
         for (expression, message, marked) in [
             (".a |", "expected term", "  1 | .a |\n    |     ^"),
-            (".a | nope", "there is no filter nope", "  1 | .a | nope\n    |      ^^^^"),
-            ("f(.; .)", "there is no filter f that takes 2 arguments", "  1 | f(.; .)\n    | ^"),
-            (".a | $x", "there is no variable $x", "  1 | .a | $x\n    |      ^^"),
+            (".a | nope", "unknown filter nope", "  1 | .a | nope\n    |      ^^^^"),
+            ("f(.; .)", "unknown filter fwith 2 arguments", "  1 | f(.; .)\n    | ^"),
+            (".a | $x", "unknown variable $x", "  1 | .a | $x\n    |      ^^"),
             ("[.a", "expected a closing bracket", "  1 | [.a\n    |    ^"),
             ("\"a", "expected a closing quote", "  1 | \"a\n    |   ^"),
             ("é | \u{1b}", "expected token", "  1 | é |  \n    | ^^^^^"),
-            (".a\n| b", "there is no filter b", "  2 | | b\n    |   ^"),
+            (".a\n| b", "unknown filter b", "  2 | | b\n    |   ^"),
             (
                 "include \"x\"; .",
-                "other files cannot be included here",
+                "cannot include other files",
                 "  1 | include \"x\"; .\n    |          ^",
             ),
         ] {

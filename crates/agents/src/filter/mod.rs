@@ -136,7 +136,7 @@ impl FilteredReader {
                     self.failures += 1;
                     if self.first_failure.is_none() {
                         let message = text::truncate(&message, 200, "…").into_owned();
-                        let why = format!("fails: {message},");
+                        let why = format!("failed ({message})");
                         warn(emit, &why, &line());
                         self.first_failure = Some(message);
                     }
@@ -144,7 +144,7 @@ impl FilteredReader {
                 if let Some(kind) = unsaid
                     && !std::mem::replace(&mut self.warned_of_value, true)
                 {
-                    let why = format!("finds {kind}, which says nothing: only strings do;");
+                    let why = format!("returned {kind} instead of a string");
                     warn(emit, &why, &line());
                 }
                 said
@@ -155,11 +155,11 @@ impl FilteredReader {
                 self.failures += 1;
                 self.unanswered += 1;
                 if self.unanswered < MAX_UNANSWERED_LINES {
-                    warn(emit, &format!("{reason},"), &line());
+                    warn(emit, &reason, &line());
                 } else {
                     let reason = format!(
-                        "the response filter {reason}, {MAX_UNANSWERED_LINES} times, so that nobody can tell what \
-                         the agent says: correct agent.responseFilter (AGENT_RESPONSE_FILTER)"
+                        "the response filter {reason}, {MAX_UNANSWERED_LINES} times; fix \
+                         agent.responseFilter (AGENT_RESPONSE_FILTER)"
                     );
                     self.give_up_reason = Some(reason);
                     self.finish(false, emit);
@@ -208,7 +208,7 @@ impl FilteredReader {
         let message = match (&self.give_up_reason, &self.first_failure) {
             (Some(reason), _) => reason.clone(),
             (None, _) if self.replaces_reader && self.has_printed && !self.streamed => {
-                "it printed no JSON, though it was to".to_owned()
+                "the agent did not print JSON".to_owned()
             }
             // A filter that always fails must not look like a silent agent.
             (None, Some(reason))
@@ -216,8 +216,8 @@ impl FilteredReader {
             {
                 let lines = self.lines("all");
                 format!(
-                    "the response filter fails for {lines} of its stream ({reason}), so that nobody can tell \
-                     what the agent says: correct agent.responseFilter (AGENT_RESPONSE_FILTER)"
+                    "the response filter failed for {lines} of the stream ({reason}); fix \
+                     agent.responseFilter (AGENT_RESPONSE_FILTER)"
                 )
             }
             // Nor may one that never matches while the agent speaks.
@@ -230,8 +230,8 @@ impl FilteredReader {
             {
                 let lines = self.lines("any of the");
                 format!(
-                    "the response filter found nothing in {lines} of its stream, so that nobody can tell what \
-                     the agent says: correct agent.responseFilter (AGENT_RESPONSE_FILTER): {}",
+                    "the response filter found nothing in {lines} of the stream; fix \
+                     agent.responseFilter (AGENT_RESPONSE_FILTER): {}",
                     self.expression
                 )
             }
@@ -243,7 +243,7 @@ impl FilteredReader {
 }
 
 fn warn(emit: &mut Emit<'_>, why: &str, line: &str) {
-    let message = format!("the response filter {why} for the line {line}");
+    let message = format!("the response filter {why} for this line: {line}");
     emit(Event::Warning { message: message.into() });
 }
 
@@ -357,8 +357,8 @@ mod tests {
         let read = read("text", ".a, ., .a[]", lines);
         assert_eq!(read.said, ["x", "y"]);
         assert_eq!(read.warned.len(), 2, "{read:?}");
-        assert!(read.warned[0].contains("fails") && read.warned[0].contains("{\"a\": \"x\"}"));
-        assert!(read.warned[1].contains("finds an object, which says nothing"), "{read:?}");
+        assert!(read.warned[0].contains("failed (") && read.warned[0].contains("{\"a\": \"x\"}"));
+        assert!(read.warned[1].contains("returned an object instead of a string"), "{read:?}");
     }
 
     #[test]
@@ -369,9 +369,9 @@ mod tests {
             Err("took longer than 3 s".to_owned())
         };
         let read = read_with("text", never, &"{\"a\": 1}\n".repeat(5));
-        assert_eq!(asked, 3, "it is not asked again");
+        assert_eq!(asked, 3, "the filter is not used again");
         assert_eq!(read.warned.len(), 2, "{read:?}");
-        assert_eq!(read.kept.len(), 5, "and nothing is lost");
+        assert_eq!(read.kept.len(), 5, "no line is lost");
         // At the third line and at the end.
         assert_eq!(read.failed.len(), 2);
         assert!(read.failed[0].contains("took longer than 3 s, 3 times"), "{read:?}");
@@ -381,8 +381,8 @@ mod tests {
     fn filter_failing_on_every_line_fails_agent() {
         let lines = "{\"a\": \"x\"}\nplain\n{\"a\": \"y\"}\n";
         for (expression, lines, failed) in [
-            (".a[]", lines, Some("fails for all 2 lines of its stream (")),
-            (".a[]", "{\"a\": 1}\n", Some("fails for the only line")),
+            (".a[]", lines, Some("failed for all 2 lines of the stream (")),
+            (".a[]", "{\"a\": 1}\n", Some("failed for the only line")),
             (".a, .a[]", lines, None),
             ("if .a == \"x\" then .a[] else empty end", lines, None),
         ] {

@@ -62,8 +62,8 @@ impl<W: World> Driver<'_, W> {
             side_file: &side_file,
         });
         if invocation.prompt_via == PromptVia::Argument && prompt.contains('\0') {
-            let message = "the prompt holds a NUL character, which no argument can; \
-                           set \"agent\": {\"promptVia\": \"stdin\"} or \"file\"";
+            let message = "the prompt contains a NUL character, which an argument cannot; set \
+                           \"agent\": {\"promptVia\": \"stdin\"} or \"file\"";
             return Err(Input::PromptFailed { message: message.to_owned() });
         }
         if invocation.prompt_via == PromptVia::File {
@@ -99,7 +99,7 @@ impl<W: World> Driver<'_, W> {
         // The journal has the start before the agent does anything.
         self.flush();
         if self.journal_failed {
-            let message = "its work could not be recorded".to_owned();
+            let message = "the journal is not writable".to_owned();
             return Err(Input::AgentNotStarted { message });
         }
         let on_terminal = agent.is_on_terminal(purpose);
@@ -184,13 +184,13 @@ impl<W: World> Driver<'_, W> {
         self.record_leftovers(ended.leftovers, self.spec.agent.keep_background);
         self.recorder.record(&finished.ended);
         if finished.repeats_prompt {
-            let message = "the agent's answer only repeats the prompt, so that no completion signal \
-                           in it counts";
+            let message = "the agent's answer only repeats the prompt; a completion signal in it \
+                           does not count";
             self.recorder.warn_once(message.to_owned());
         }
         if finished.gave_up {
-            let message = "the pattern for being done takes too many steps on what the agent said, and was \
-                           given up: make it simpler (no repetition of a repetition)";
+            let message = "the done pattern is too slow for this output and was skipped; simplify \
+                           it (no nested repetition)";
             self.recorder.warn_once(message.to_owned());
         }
         self.warn_without_tools(&finished);
@@ -199,8 +199,8 @@ impl<W: World> Driver<'_, W> {
         let has_price = rules.budget.cost_usd.or(rules.iteration_budget.cost_usd).is_some();
         if finished.unpriced && has_price && adapter.profile().cost_is_verified {
             let message = format!(
-                "{} tells no price for the tokens that it uses, so that a budget in dollars counts an \
-                 estimate, at what a large model costs; a limit of tokens (--max-tokens, budget.tokens) is exact",
+                "{} reports no cost, so the budget in dollars uses an estimate at the price of a \
+                 large model; a token limit (--max-tokens, budget.tokens) is exact",
                 adapter.name()
             );
             self.recorder.warn_once(message);
@@ -228,10 +228,11 @@ impl<W: World> Driver<'_, W> {
         }
         let name = agent.adapter.name();
         let mut message = format!(
-            "{name} has used no tool in {MAX_ITERATIONS_WITHOUT_TOOLS} iterations in a row: does it have any that work here?"
+            "{name} used no tools in {MAX_ITERATIONS_WITHOUT_TOOLS} iterations in a row; check \
+             that its tools work here"
         );
         if !finished.stderr.is_empty() {
-            message.push_str(" The end of its stderr: ");
+            message.push_str(" Last lines of its stderr: ");
             message.push_str(&finished.stderr.join(" | "));
         }
         self.recorder.warn_once(message);
@@ -271,8 +272,7 @@ fn not_started_message(
         io::ErrorKind::NotFound
             if program.contains('/') && spec.directory.join(program).exists() =>
         {
-            "; the file is there, so the interpreter that its first line names is missing"
-                .to_owned()
+            "; the file exists, so the interpreter named in its first line is missing".to_owned()
         }
         io::ErrorKind::NotFound => "; is it installed and on the PATH?".to_owned(),
         io::ErrorKind::ArgumentListTooLong if via == PromptVia::Argument => format!(
@@ -281,5 +281,5 @@ fn not_started_message(
         ),
         _ => String::new(),
     };
-    format!("the agent: {err}{hint}")
+    format!("{err}{hint}")
 }

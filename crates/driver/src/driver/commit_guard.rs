@@ -60,8 +60,8 @@ impl<W: World> Driver<'_, W> {
                 self.queue.push_back(Input::ScmStatus(ScmStatus::Dirty { has_message }));
             }
             (false, None) => {
-                let exit = exit.map_or_else(|| "no end".to_owned(), |exit| exit.to_string());
-                let why = run.ended.map_or(exit, |why| format!("it was ended, because {why}"));
+                let exit = exit.map_or_else(|| "no exit code".to_owned(), |exit| exit.to_string());
+                let why = run.ended.map_or(exit, |why| format!("killed: {why}"));
                 self.on_scm_status_failed(&format!("git status: {why}"), ends_run(run.ended));
             }
             (true, now) => match now.zip(self.staged_snapshot.as_ref()) {
@@ -84,9 +84,9 @@ impl<W: World> Driver<'_, W> {
         for name in staged.new_repositories(&modules) {
             let name = name.replace(char::is_control, "?");
             self.recorder.warn_once(format!(
-                "{name} is a git repository of its own, so its files are not part of the commit, and a clone gets an \
-                 empty directory; to commit them, remove {name}/.git and `git rm --cached {name}`, to keep it apart, use \
-                 `git submodule add` or .gitignore"
+                "{name} is a nested git repository, so its files are not committed. To commit \
+                 them, remove {name}/.git and run `git rm --cached {name}`; to keep it separate, \
+                 use `git submodule add` or .gitignore"
             ));
         }
     }
@@ -95,31 +95,29 @@ impl<W: World> Driver<'_, W> {
         let can_commit = self.spec.scm.as_ref().is_some_and(ScmSpec::commits_index_only);
         let moved = change != Some(StagedChange::Files) || !can_commit;
         let what = match change {
-            Some(StagedChange::Files) => "files were changed",
-            Some(StagedChange::Commit) => "what is staged, or HEAD, was changed",
-            None => "git did not tell what was changed",
+            Some(StagedChange::Files) => "files changed",
+            Some(StagedChange::Commit) => "the index or HEAD changed",
+            None => "git status failed",
         };
         let follows = if moved {
-            "ralph commits nothing now, and the next iteration is checked with it"
+            "nothing is committed; the next iteration's guardrails check it"
         } else {
-            "that is not committed, and the next iteration is checked with it \
-             (a file that the agent keeps for itself belongs into .gitignore)"
+            "that change is not committed; the next iteration's guardrails check it (add the \
+             agent's private files to .gitignore)"
         };
         let message = format!(
-            "while the agent was asked for a commit message, {what}, which no guardrail has seen: {follows}"
+            "{what} while the agent wrote a commit message, after the guardrails ran: {follows}"
         );
         // An inspection that was ended by a stop says nothing about the agent.
         if !self.machine.is_immediate_stop() {
             self.recorder.warn(message);
         }
-        let reason = format!(
-            "while the agent was asked for a commit message, {what}, and no guardrail has seen that"
-        );
+        let reason =
+            format!("{what} while the agent wrote a commit message, after the guardrails ran");
         // The text must not look like a request for a commit message.
         let message = format!(
-            "After your work had been checked, and before it was committed, somebody changed what was not to be \
-             changed any more: {what}. Nothing has checked that yet. Look at it (`git status`, `git diff`, `git log`), and \
-             keep it or undo it."
+            "After your work was checked and before it was committed, {what}. That change is \
+             unchecked. Review it (`git status`, `git diff`, `git log`), and keep or undo it."
         );
         let feedback = Feedback { action: FailAction::Append, message };
         let unseen = UncheckedChange { reason, feedback };

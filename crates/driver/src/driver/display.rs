@@ -46,7 +46,7 @@ impl<W: World> Driver<'_, W> {
                     Some(FilterProcess { child, merger, input_closed: false });
                 self.recorder.output(LiveOutput::Filtering(true));
             }
-            Err(err) => self.abandon_filter(&format!("cannot be started: {err}")),
+            Err(err) => self.abandon_filter(&format!("could not be started: {err}")),
         }
     }
 
@@ -56,7 +56,7 @@ impl<W: World> Driver<'_, W> {
         running.merger.push(stream, bytes, &mut merged);
         if !merged.is_empty() && !self.world.feed(running.child, &merged) {
             self.recorder
-                .warn_once("the display filter does not keep up; some output is not shown".into());
+                .warn_once("the display filter is too slow; some output is not shown".into());
         }
     }
 
@@ -77,7 +77,7 @@ impl<W: World> Driver<'_, W> {
         if let Some(exit) = failed {
             let hint = match exit {
                 Exit::Code(127) => {
-                    "; is a command of AGENT_DISPLAY_FILTER (displayFilter) missing?"
+                    "; is a command in AGENT_DISPLAY_FILTER (displayFilter) missing?"
                 }
                 _ => "",
             };
@@ -127,7 +127,7 @@ impl<W: World> Driver<'_, W> {
                 Occurrence::Deadline => {
                     until = None;
                     ended = true;
-                    self.abandon_filter("hangs, and was ended");
+                    self.abandon_filter("did not exit and was killed");
                     self.world.end(filter, true);
                 }
                 Occurrence::Output(..) | Occurrence::KeyInput => {}
@@ -137,6 +137,6 @@ impl<W: World> Driver<'_, W> {
 
     fn abandon_filter(&mut self, why: &str) {
         self.display_filter.has_failed = true;
-        self.recorder.warn_once(format!("the display filter {why}; the usual display takes over"));
+        self.recorder.warn_once(format!("the display filter {why}; using the default display"));
     }
 }

@@ -26,7 +26,7 @@ impl<W: World> Driver<'_, W> {
         }
         if let Some(submodules) = format_file_list(&submodules) {
             self.recorder.warn(format!(
-                "uncommitted work inside submodules, which no commit here can hold: {submodules}"
+                "uncommitted changes inside submodules (commit them there): {submodules}"
             ));
         }
     }
@@ -40,10 +40,10 @@ impl<W: World> Driver<'_, W> {
         if let Some(message) =
             self.spec.missing_signal_warning.as_ref().filter(|_| checks.missing_signal)
         {
-            self.recorder.warn(format!("the limit is reached, and {message}"));
+            self.recorder.warn(format!("limit reached; {message}"));
         }
         if let (Some(first), Some(now)) = (self.initial_branch.clone(), self.changed_branch()) {
-            self.recorder.warn(format!("the run began on branch {first} and ends on {now}"));
+            self.recorder.warn(format!("the run started on branch {first} and ended on {now}"));
         }
         if checks.uncommitted {
             self.report_uncommitted();
@@ -54,14 +54,14 @@ impl<W: World> Driver<'_, W> {
         let changed: Vec<_> = changed.map(|(_, (_, name))| name.as_str()).collect();
         if !changed.is_empty() {
             self.recorder.warn(format!(
-                "{} changed while this run went on, which kept to the settings that it began with; \
-                 the next run takes the new ones: look at them first",
+                "{} changed during this run; check the changes before the next run uses them",
                 changed.join(" and ")
             ));
         }
         if let Some(repository) = self.world.replaced() {
             self.recorder.warn(format!(
-                "{} is another repository than when this run began: what was committed before is not in it",
+                "{} was replaced by another repository during this run; earlier commits are not \
+                 in it",
                 repository.display()
             ));
         }

@@ -67,7 +67,7 @@ impl<W: World> Driver<'_, W> {
                 // Reported when the agent has ended.
                 return;
             }
-            self.recorder.warn(format!("the agent's raw output is not kept any more: {err}"));
+            self.recorder.warn(format!("cannot save the agent's raw output: {err}"));
         }
     }
 

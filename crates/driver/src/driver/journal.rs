@@ -71,7 +71,7 @@ impl<W: World> Driver<'_, W> {
     pub(super) fn fail(&mut self, what: &str, err: &io::Error) {
         if !std::mem::replace(&mut self.journal_failed, true) {
             let message = format!(
-                "cannot write {what} in {}: {err}; free space or permissions are needed to go on",
+                "cannot write {what} in {}: {err}; check free space and permissions",
                 self.spec.ralph_dir.display()
             );
             self.queue.push_back(Input::InternalError { message });

@@ -122,7 +122,7 @@ impl<W: World> Driver<'_, W> {
                     given_up.get_or_insert(if occurrence == Occurrence::Deadline {
                         notify_command::TIMED_OUT_MESSAGE
                     } else {
-                        "it was ended, since after a signal nobody waits for it"
+                        "killed, because ralph received a signal"
                     });
                     until = None;
                     for notifier in &self.notifiers {

@@ -27,8 +27,7 @@ impl<W: World> Driver<'_, W> {
             PromptSource::FileOrDefault { path, otherwise } => match self.read_prompt(path) {
                 Ok(prompt) => Cow::Owned(prompt),
                 Err(message) => {
-                    self.recorder
-                        .warn_once(format!("{message}; ralph's own prompt is sent instead"));
+                    self.recorder.warn_once(format!("{message}; using the built-in prompt"));
                     Cow::Borrowed(otherwise.as_str())
                 }
             },

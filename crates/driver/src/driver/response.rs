@@ -47,7 +47,7 @@ impl ResponseFilterProcess {
             None => match spawn(spec, world) {
                 Ok(Some(child)) => *self.child.insert(child),
                 Ok(None) => return Ok(FilterAnswer::default()),
-                Err(err) => return Err(format!("cannot be evaluated ({err})")),
+                Err(err) => return Err(format!("could not be started ({err})")),
             },
         };
         let question = [line, b"\n"].concat();

@@ -55,9 +55,7 @@ impl<W: World> Driver<'_, W> {
         // Lines below git's reason add nothing.
         let lines = why.lines().filter(|line| !line.starts_with("fatal: adding files failed"));
         let why = lines.collect::<Vec<_>>().join("\n");
-        self.skip_commit(format!(
-            "the changes could not be staged, so nothing was committed: {why}"
-        ));
+        self.skip_commit(format!("staging failed, so nothing was committed: {why}"));
         let told = (!is_last).then(|| commit_failure_feedback("git add -A", &why)).flatten();
         self.queue.push_back(Input::ScmStatus(ScmStatus::Failed(told)));
     }
@@ -72,12 +70,12 @@ impl<W: World> Driver<'_, W> {
 
     fn on_conflicts(&mut self, files: &str) {
         self.skip_commit(format!(
-            "nothing was committed, because these files have conflicts that nobody has resolved: {files}; \
-             resolve them and `git add` them"
+            "unresolved merge conflicts, so nothing was committed: {files}; resolve them and run \
+             `git add`"
         ));
         let message = format!(
-            "Your work could not be committed, because git has conflicts in these files that nobody has resolved: \
-             {files}. Resolve them and `git add` them, or abort what led to them (a merge, a rebase, a cherry-pick)."
+            "Your work could not be committed: these files have unresolved merge conflicts: \
+             {files}. Resolve them and run `git add`, or abort the merge, rebase or cherry-pick."
         );
         let told = Feedback { action: FailAction::Append, message };
         self.queue.push_back(Input::ScmStatus(ScmStatus::Failed(Some(told))));
@@ -162,7 +160,7 @@ impl<W: World> Driver<'_, W> {
         let at_once = self.machine.is_immediate_stop();
         let why = match timed_out {
             true => TIMED_OUT,
-            false if at_once => "the run was to stop",
+            false if at_once => "the run was stopped",
             false => OUT_OF_TIME,
         };
         match &mut self.task {
@@ -232,8 +230,8 @@ impl<W: World> Driver<'_, W> {
 
     fn warn_stale_lock(&mut self, lock: &Path, left_ms: u64) {
         self.recorder.warn(format!(
-            "{} is in the way, and nobody is seen who uses it; \
-             it is removed if that is so when it is a minute old, in {}",
+            "{} blocks git, and no process seems to use it; if that stays so, it will be removed \
+             in {}",
             lock.display(),
             text::format_duration(left_ms.next_multiple_of(1_000))
         ));
@@ -245,10 +243,8 @@ impl<W: World> Driver<'_, W> {
         if self.world.remove(lock).is_err() {
             return false;
         }
-        self.recorder.warn(format!(
-            "removed {}, which a git had left behind that is gone: nobody has it open, and no git is at work there",
-            lock.display()
-        ));
+        self.recorder
+            .warn(format!("removed {}, a stale git lock (no process uses it)", lock.display()));
         true
     }
 
@@ -321,10 +317,11 @@ pub(super) fn ends_run(ended: Option<&'static str>) -> bool {
 /// Feedback for the next agent, if it can fix the failure.
 fn commit_failure_feedback(command: &str, why: &str) -> Option<Feedback> {
     let said = text::suffix(why, MAX_FEEDBACK_CHARS);
-    let cut = if said.len() < why.len() { " (the end of it)" } else { "" };
+    let cut = if said.len() < why.len() { " (last part)" } else { "" };
     let message = format!(
-        "Your work passed all checks, but could not be committed: `{command}` failed. It said{cut}:\n{said}\n\
-         Put right what it complains about. The commit is tried again after this iteration; do not make it yourself."
+        "Your work passed all checks, but could not be committed: `{command}` failed. Its \
+         output{cut}:\n{said}\n\
+         Fix the problem. ralph retries the commit after this iteration; do not commit yourself."
     );
     (!is_lock_error(why)).then_some(Feedback { action: FailAction::Append, message })
 }

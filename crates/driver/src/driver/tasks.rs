@@ -43,7 +43,9 @@ impl<W: World> Driver<'_, W> {
         self.queue.push_back(match verdict {
             Some(verdict) => Input::GatesChecked(gate_verdict(verdict)),
             // Without a gate, nothing may pass.
-            None => Input::InternalError { message: "there is no gate to ask".to_owned() },
+            None => {
+                Input::InternalError { message: "internal error: no completion gate".to_owned() }
+            }
         });
     }
 

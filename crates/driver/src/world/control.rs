@@ -47,11 +47,11 @@ impl RealWorld {
         let now = match self.project_change {
             DirChange::Unchanged => return None,
             DirChange::Gone => "",
-            DirChange::Replaced => ", and another directory is there now",
+            DirChange::Replaced => " (another directory has its path now)",
         };
         Some(format!(
-            "the project {path} was moved or removed{now}, so that nothing more is started: put it back, or go where \
-             it is"
+            "project directory {path} is gone{now}; restore it, or run `ralph resume` from its \
+             new path"
         ))
     }
 }

@@ -21,9 +21,11 @@ impl RealWorld {
         }
         match self.project_change {
             DirChange::Unchanged => Ok(()),
-            DirChange::Gone => Err(io::Error::new(io::ErrorKind::NotFound, "the project is gone")),
+            DirChange::Gone => {
+                Err(io::Error::new(io::ErrorKind::NotFound, "the project directory is gone"))
+            }
             DirChange::Replaced => {
-                let message = "another directory has the project's place";
+                let message = "the project directory was replaced";
                 Err(io::Error::new(io::ErrorKind::NotFound, message))
             }
         }

@@ -132,8 +132,8 @@ impl RealWorld {
     pub(super) fn repository_gone_message(&self) -> Option<String> {
         let lost = self.repository.as_ref().and_then(head_log::HeadLog::missing_repository)?;
         Some(format!(
-            "the repository is gone: there was {} when the run began; what the agent did is in the files, its \
-             history is not: put it back, or make a new one (git init)",
+            "the git repository {} is gone; the agent's work is still in the files; restore the \
+             repository, or create a new one with `git init`",
             lost.display()
         ))
     }

@@ -105,7 +105,7 @@ fn rate_limits(spec: &RunSpec, truth: &Truth) -> Result<(), String> {
                 let expected = spec.rules.retry.backoff(*limits);
                 let delay = until_ms - entry.at.time_ms;
                 if delay != expected as i64 {
-                    return Err(format!("limit {limits} is waited for {delay} ms, not {expected}"));
+                    return Err(format!("wait for limit {limits}: {delay} ms, not {expected}"));
                 }
             }
             Event::IterationEnded { class: Class::Limited, .. } => limits = None,

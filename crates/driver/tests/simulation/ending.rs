@@ -36,7 +36,7 @@ fn exit(truth: &Truth, before: usize, end: RunEnd) -> Result<(), String> {
             Ok(())
         }
         _ if end == broken => Ok(()),
-        _ => Err(format!("it ended as {end:?}, and the journal does not say so")),
+        _ => Err(format!("it ended as {end:?}, which is not in the journal")),
     }
 }
 

@@ -70,7 +70,7 @@ pub(crate) struct Journal {
 /// Returns the journal that the run of a seed writes.
 pub(crate) fn journal(seed: u64) -> Journal {
     let truth = Rc::new(RefCell::new(Truth::default()));
-    lives(seed, None, &truth).expect("a run that keeps its promises");
+    lives(seed, None, &truth).expect("a run without violations");
     let mut truth = truth.borrow_mut();
     truth.read();
     let entries = std::mem::take(&mut truth.entries);
@@ -124,7 +124,7 @@ fn lives(seed: u64, fault: Option<Fault>, truth: &Rc<RefCell<Truth>>) -> Result<
         }
     }
     if told.outcome.is_none() {
-        return Err("a life in which nothing went wrong did not come to its end".to_owned());
+        return Err("a process without faults did not finish".to_owned());
     }
     Ok(told)
 }
@@ -184,7 +184,7 @@ impl Reporter for Watcher {
         let recorded = truth.journal.get(self.seen..).unwrap_or_default();
         // After a failed write, only the display has the event.
         if recorded != self.pending && !truth.refused {
-            truth.violated("something was shown that is not in the journal");
+            truth.violated("an event was displayed that is not in the journal");
         }
         self.seen = truth.journal.len();
         self.pending.clear();

@@ -27,7 +27,7 @@ const HISTORIES: u64 = 2_000;
 
 fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{variable} is no number: {text}")))
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable} is not a number: {text}")))
 }
 
 /// Runs all seeds below `count` on all processors and returns the smallest that failed.
@@ -46,7 +46,7 @@ fn search(count: u64, fault: Option<Fault>, told: impl Fn(&Told) + Sync) -> Opti
                     match live(seed, fault) {
                         Ok(history) => told(&history),
                         Err(why) => {
-                            failed.lock().expect("nobody panics").insert(seed, why);
+                            failed.lock().expect("no thread panics").insert(seed, why);
                             next.store(count, Ordering::Relaxed);
                         }
                     }
@@ -54,7 +54,7 @@ fn search(count: u64, fault: Option<Fault>, told: impl Fn(&Told) + Sync) -> Opti
             });
         }
     });
-    failed.into_inner().expect("nobody panics").pop_first()
+    failed.into_inner().expect("no thread panics").pop_first()
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn promises_hold_for_any_simulated_history() {
     let totals = Mutex::new((Told::default(), BTreeMap::<String, u64>::new()));
     let floods = AtomicU64::new(0);
     let failed = search(count, None, |told| {
-        let mut totals = totals.lock().expect("nobody panics");
+        let mut totals = totals.lock().expect("no thread panics");
         totals.0.lives += told.lives;
         totals.0.crashes += told.crashes;
         totals.0.agents += told.agents;
@@ -79,10 +79,10 @@ fn promises_hold_for_any_simulated_history() {
         floods.fetch_add(u64::from(told.left_out), Ordering::Relaxed);
         *totals.1.entry(format!("{:?}", told.outcome)).or_default() += 1;
     });
-    let (sum, outcomes) = totals.into_inner().expect("nobody panics");
+    let (sum, outcomes) = totals.into_inner().expect("no thread panics");
     eprintln!(
-        "{count} histories, {} lives, {} crashes, {} agents, {} looks, {} locks of git's removed, \
-         {} times more done than asked for, {} with too much to record; {outcomes:?}",
+        "{count} histories, {} lives, {} crashes, {} agents, {} checks, {} git locks removed, {} \
+         times extra work, {} with too much to record; {outcomes:?}",
         sum.lives,
         sum.crashes,
         sum.agents,
@@ -117,6 +117,6 @@ fn same_seed_gives_same_history() {
 fn deliberately_broken_engines_are_caught() {
     for fault in Fault::ALL {
         let caught = search(20_000, Some(fault), |_| ());
-        assert!(caught.is_some(), "nobody notices {fault:?}");
+        assert!(caught.is_some(), "not caught: {fault:?}");
     }
 }

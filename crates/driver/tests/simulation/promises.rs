@@ -26,18 +26,18 @@ pub(crate) fn check(
     }
     let whole = truth.read();
     if truth.journal.len() < before || whole < before {
-        return Err("the journal lost what it held".to_owned());
+        return Err("the journal lost entries".to_owned());
     }
     let facts = facts(&truth.entries);
     if let Some(finish) = finish {
         if !world.is_idle() {
-            return Err("something is still running at the end".to_owned());
+            return Err("a job is still running at the end".to_owned());
         }
         if matches!(finish.outcome, Outcome::Complete | Outcome::CompleteScmFailed) {
             completion(spec, &truth)?;
         }
         if finish.outcome == Outcome::Complete && spec.scm.is_some() && truth.dirty {
-            return Err("complete with something that was not committed".to_owned());
+            return Err("complete with uncommitted work".to_owned());
         }
         if finish.outcome == Outcome::Stalled {
             stall(spec, &truth)?;
@@ -47,7 +47,7 @@ pub(crate) fn check(
             _ => None,
         });
         if said != Some(finish.outcome) && !truth.refused {
-            return Err(format!("it ended as {:?} and the journal says {said:?}", finish.outcome));
+            return Err(format!("it ended as {:?}, but the journal has {said:?}", finish.outcome));
         }
     }
     if let Some(finish) = finish {
@@ -68,7 +68,7 @@ pub(crate) fn check(
 
 fn completion(spec: &RunSpec, truth: &Truth) -> Result<(), String> {
     if truth.unseen {
-        return Err("complete with what no guardrail has seen".to_owned());
+        return Err("complete with unchecked work".to_owned());
     }
     let all_pass = |index| truth.checks.contains(&(index, true));
     if !(0..spec.guardrails.len()).all(all_pass) || truth.checks.iter().any(|(_, passed)| !passed) {
@@ -78,14 +78,14 @@ fn completion(spec: &RunSpec, truth: &Truth) -> Result<(), String> {
         Some(_) if !truth.stories.iter().all(|passes| *passes) => {
             Err("complete with a story that does not pass".to_owned())
         }
-        None if !truth.claimed => Err("complete though no agent said so".to_owned()),
+        None if !truth.claimed => Err("complete without a completion signal".to_owned()),
         _ => Ok(()),
     }
 }
 
 fn stall(spec: &RunSpec, truth: &Truth) -> Result<(), String> {
     let Some(limit) = spec.rules.stall.stop_after else {
-        return Err("stalled, and nobody had asked for that".to_owned());
+        return Err("stalled without stall detection".to_owned());
     };
     let looks = truth.looks.iter().rev().take(limit as usize + 1);
     let changed = looks.clone().any(|look| Some(look) != truth.looks.last());
@@ -125,13 +125,15 @@ fn order(spec: &RunSpec, facts: &[(usize, Fact)], has_holes: bool) -> Result<(),
                     return Err(format!("iteration {number} of {most}"));
                 }
                 if std::mem::take(&mut cut) {
-                    return Err(format!("iteration {iteration} was cut off, and the run went on"));
+                    return Err(format!(
+                        "iteration {iteration} was cut off, but the run continued"
+                    ));
                 }
                 (iteration, open, left_open) = (*number, true, false);
             }
             Fact::AgentStarted { .. } => {
                 if running.is_some() || !(open || left_open) {
-                    return Err("an agent beside another, or outside of an iteration".to_owned());
+                    return Err("two agents at once, or one outside an iteration".to_owned());
                 }
                 let used_up = budget.cost_usd.is_some_and(|most| cost >= most)
                     || budget.tokens.is_some_and(|most| tokens >= most);
@@ -303,10 +305,12 @@ fn paid_once(truth: &Truth, facts: &[(usize, Fact)]) -> Result<(), String> {
         }
         match start.purpose {
             Purpose::Work if is_answered => {
-                return Err("an agent was started beside an answer that is not checked".to_owned());
+                return Err("an agent was started before the last answer was checked".to_owned());
             }
             Purpose::CommitMessage if has_message => {
-                return Err("an agent was asked for a commit message that is there".to_owned());
+                return Err(
+                    "an agent was asked for a commit message that already exists".to_owned()
+                );
             }
             _ => {}
         }
@@ -327,7 +331,7 @@ fn feedback(truth: &Truth, facts: &[(usize, Fact)]) -> Result<(), String> {
         told.sort_unstable();
         expected.sort_unstable();
         if told != expected {
-            return Err(format!("an agent was told of failures {told:?}, not of {expected:?}"));
+            return Err(format!("an agent got feedback {told:?}, not {expected:?}"));
         }
     }
     // An iteration ends with its guardrails' results. On a full disk it may restart.
@@ -341,7 +345,7 @@ fn feedback(truth: &Truth, facts: &[(usize, Fact)]) -> Result<(), String> {
             Fact::GuardrailEnded { passed } => failed += usize::from(!passed),
             Fact::Feedback { parts, .. } => last = *parts,
             Fact::IterationEnded { .. } if failed > last => {
-                return Err(format!("{failed} guardrails failed, and {last} are told of"));
+                return Err(format!("{failed} guardrails failed, but feedback has {last}"));
             }
             _ => {}
         }

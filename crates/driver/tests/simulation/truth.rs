@@ -77,7 +77,7 @@ impl Truth {
                 break;
             }
             end += line.len();
-            let entry = serde_json::from_slice(line).expect("every whole line is an event");
+            let entry = serde_json::from_slice(line).expect("every complete line is an event");
             self.entries.push((end, entry));
         }
         end

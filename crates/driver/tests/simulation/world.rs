@@ -255,7 +255,7 @@ impl SimWorld {
 
     fn launch(&mut self, kind: Kind, launch: &Launch<'_>) -> io::Result<Started> {
         if kind != Kind::Notify && self.jobs().next().is_some() {
-            self.truth.borrow_mut().violated("two things run at once");
+            self.truth.borrow_mut().violated("two jobs at once");
         }
         let bad = self.rng.chance(self.faults.misbehaviour);
         if bad && self.rng.chance(10) {
@@ -600,10 +600,10 @@ impl SimWorld {
     fn check_signals(&self) {
         let mut truth = self.truth.borrow_mut();
         if self.signals >= 2 && self.jobs().any(|child| !child.ended_by_us) {
-            truth.violated("something was not ended after a second signal");
+            truth.violated("a job was not terminated after a second signal");
         }
         if self.signals >= 3 && self.jobs().any(|child| !child.killed) {
-            truth.violated("something was not killed after a third signal");
+            truth.violated("a job was not killed after a third signal");
         }
     }
 
@@ -619,7 +619,7 @@ impl SimWorld {
             child.claims && !child.ended_by_us && mono_ms > child.printed_ms + ends_after_ms
         };
         if self.jobs().any(is_late) {
-            self.truth.borrow_mut().violated("an agent that was done was not ended");
+            self.truth.borrow_mut().violated("a finished agent was not terminated");
         }
     }
 
@@ -720,7 +720,7 @@ impl Processes for SimWorld {
                     // Nothing will happen any more: send a signal.
                     self.patience += 1;
                     if self.patience > 5 {
-                        self.truth.borrow_mut().violated("it hangs, and no signal ends it");
+                        self.truth.borrow_mut().violated("it hangs and ignores signals");
                         std::panic::resume_unwind(Box::new(Crash));
                     }
                     self.pass_to(self.now.mono_ms + 60_000);
@@ -807,7 +807,7 @@ impl Files for SimWorld {
         let is_held = self.lock.take().is_some_and(|lock| lock.held_until_ms.is_some());
         let mut truth = self.truth.borrow_mut();
         if is_held || age_ms.is_some_and(|age_ms| age_ms < LEFT_BEHIND_MS) {
-            truth.violated("a lock was removed that somebody may hold");
+            truth.violated("a lock was removed that may be in use");
         }
         truth.unlocked += 1;
         Ok(())

@@ -13,7 +13,7 @@ use ralph_events::text;
 /// Limits that reset at a full second may last a moment longer.
 const RESET_SLACK_MS: i64 = 1_000;
 
-const PROMPT_ECHO_MESSAGE: &str = "the agent repeated its prompt and said nothing else";
+const PROMPT_ECHO_MESSAGE: &str = "the agent only repeated its prompt";
 
 impl LoopMachine {
     pub(super) fn retry(&mut self, step: &mut Step) {
@@ -68,7 +68,7 @@ impl LoopMachine {
             }
             let event = if reported.len() > most {
                 let message =
-                    format!("more than {most} hosts were refused; others are not told of");
+                    format!("more than {most} hosts were refused; the rest are not listed");
                 Event::Warning { message: message.into() }
             } else {
                 Event::NetworkRefused {
@@ -140,8 +140,8 @@ impl LoopMachine {
                     return self.finish_by_budget(step, &used_up);
                 }
                 if self.agent().is_some_and(|agent| agent.budget_ended) {
-                    let message = "the agent was ended because its tokens were taken to cost what is left of the \
-                                   budget, and it has told less since: the run goes on";
+                    let message = "the agent was stopped because its estimated cost used up the \
+                                   budget; the reported cost is lower, so the run continues";
                     self.emit(step, Event::Warning { message: message.into() });
                 }
                 self.handle_answer(step);
@@ -154,8 +154,8 @@ impl LoopMachine {
             }
             Class::RateLimited | Class::Overloaded => {
                 let resets_at = report.failure.as_ref().and_then(|failure| failure.resets_at);
-                let message =
-                    failure_message.unwrap_or_else(|| "the agent is at its limit".to_owned());
+                let message = failure_message
+                    .unwrap_or_else(|| "the agent reached its rate limit".to_owned());
                 self.handle_rate_limit(step, resets_at, &message);
             }
             Class::Empty => {
@@ -228,10 +228,9 @@ impl LoopMachine {
             let why = if limit.wait {
                 format!("waiting longer than {}", text::format_duration(limit.max_wait_ms))
             } else {
-                "waiting for limits".to_owned()
+                "waiting for rate limits".to_owned()
             };
-            let message =
-                format!("{message} ({why} is not allowed: see rateLimit in the settings)");
+            let message = format!("{message} (rateLimit in the settings does not allow {why})");
             return self.finish(step, Outcome::AgentFailed, exit_code::AGENT_FAILED, message);
         }
         self.retries.limits.waited_ms = waited;
@@ -254,14 +253,15 @@ impl LoopMachine {
         {
             let next_attempt =
                 match until_wall.and_then(|until| Timestamp::from_millisecond(until).ok()) {
-                    Some(until) => format!("the limit ends at {},", until.strftime("%F %H:%M UTC")),
+                    Some(until) => {
+                        format!("the rate limit resets at {},", until.strftime("%F %H:%M UTC"))
+                    }
                     None => "the next attempt is due".to_owned(),
                 };
             let (delay, remaining) =
                 (text::format_duration(delay_ms), text::format_duration(remaining_ms));
-            let message = format!(
-                "{next_attempt} in {delay}, and the time of this run is used up in {remaining}"
-            );
+            let message =
+                format!("{next_attempt} in {delay}, but the run's time is up in {remaining}");
             return self.finish(step, Outcome::Budget, exit_code::BUDGET, message);
         }
         self.emit(step, Event::Waiting { reason, until_ms });

@@ -102,11 +102,11 @@ impl LoopMachine {
             return self.run_scm_task(step, 0);
         }
         let why = if self.totals.message_agent_meddles {
-            "the agent did more than give a message before"
+            "the agent changed files when it was last asked for a commit message"
         } else if self.run_budget_exceeded(step.now).is_some() {
             "the budget is used up"
         } else if self.iteration_budget_exceeded(self.iteration.worked_ms) {
-            "the budget of the iteration is used up"
+            "the iteration's budget is used up"
         } else {
             return self.start_agent(step, Purpose::CommitMessage);
         };
@@ -114,7 +114,7 @@ impl LoopMachine {
     }
 
     fn commit_with_default_message(&mut self, step: &mut Step, why: &str) {
-        let message = format!("{why}, so the commit gets a message of ralph's own");
+        let message = format!("{why}; committing with a default message");
         self.emit(step, Event::Warning { message: message.into() });
         self.iteration.scm.grace_until = step.now.mono_ms.saturating_add(FINAL_SCM_GRACE_MS);
         self.run_scm_task(step, 0);
@@ -262,7 +262,7 @@ impl LoopMachine {
             return self.next_iteration(step);
         }
         if opening {
-            let message = "nothing to do, every check passes".to_owned();
+            let message = "nothing to do: every check passes".to_owned();
             return self.finish(step, Outcome::Complete, exit_code::SUCCESS, message);
         }
         self.end_complete(step);
@@ -334,7 +334,7 @@ fn stalled_message(reason: StallReason, iterations: u32) -> String {
             format!("{n} iterations in a row changed nothing in the repository")
         }
         (StallReason::SameFailure, n) => {
-            format!("guardrails failed in the same way in {n} iterations in a row")
+            format!("guardrails failed the same way in {n} iterations in a row")
         }
     }
 }

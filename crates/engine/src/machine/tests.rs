@@ -144,7 +144,7 @@ impl Loop {
     }
 
     fn until_deadline(&mut self) -> &mut Self {
-        let deadline = self.machine.deadline().expect("something is waited for");
+        let deadline = self.machine.deadline().expect("a pending deadline");
         self.after(deadline - self.now.mono_ms).give(Input::Timer)
     }
 
@@ -326,7 +326,7 @@ fn repository_check_is_ended_by_timeout_and_stop() {
     run.until_deadline();
     assert!(run.asked(&Action::EndScmTask { timed_out: false }));
     run.give(Input::StallChecked { fingerprint: None });
-    assert!(run.starts_agent(), "nobody can tell");
+    assert!(run.starts_agent(), "an unknown state is no stall");
     run.agent(answered()).give(Input::Stop { signal: "SIGHUP", now: true });
     assert!(run.asked(&Action::EndScmTask { timed_out: false }));
     run.give(Input::StallChecked { fingerprint: None });

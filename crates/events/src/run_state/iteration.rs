@@ -274,5 +274,5 @@ fn failure_line(output: &str) -> &str {
     lines()
         .find(is_error)
         .or_else(|| lines().find(|line| !line.starts_with("hint: ")))
-        .unwrap_or("it did not say why")
+        .unwrap_or("no reason given")
 }

@@ -266,7 +266,7 @@ fn failed_scm_task_is_explained_by_its_error() {
     for (detail, reason) in [
         ("hint: a\nfatal: no remote\nhint: b", "fatal: no remote"),
         ("rejected\nhint: pull first\n", "rejected"),
-        ("", "it did not say why"),
+        ("", "no reason given"),
     ] {
         let event = Event::ScmEnded {
             task: "push".into(),

@@ -64,12 +64,12 @@ cases! {
             (OsStr::new("no-such-program"), dir, ErrorKind::NotFound, "no-such-program"),
             (OsStr::new("/no/such/program"), dir, ErrorKind::NotFound, "/no/such/program"),
             (OsStr::new("./sh"), dir, ErrorKind::NotFound, "./sh"),
-            (OsStr::new(""), dir, ErrorKind::NotFound, "cannot be started"),
+            (OsStr::new(""), dir, ErrorKind::NotFound, "cannot start"),
             (&plain, dir, ErrorKind::PermissionDenied, "plain"),
-            (dir.as_os_str(), dir, ErrorKind::PermissionDenied, "cannot be started"),
+            (dir.as_os_str(), dir, ErrorKind::PermissionDenied, "cannot start"),
             (&orphan, dir, ErrorKind::NotFound, "orphan"),
-            (OsStr::new("sh"), &dir.join("gone"), ErrorKind::NotFound, "the directory"),
-            (OsStr::new("sh"), Path::new("/dev/null"), ErrorKind::NotADirectory, "the directory"),
+            (OsStr::new("sh"), &dir.join("gone"), ErrorKind::NotFound, "cannot enter directory"),
+            (OsStr::new("sh"), Path::new("/dev/null"), ErrorKind::NotADirectory, "cannot enter directory"),
         ] {
             let err = start(program, directory).unwrap_err();
             assert_eq!(err.kind(), kind, "{program:?}: {err}");

@@ -38,7 +38,7 @@ cases! {
         let (child, _) = start_with_stdin_pipe(&mut system, &sh("exec sleep 1000"));
         let piece = vec![b'x'; 1 << 20];
         let taken = (0..100).take_while(|_| system.feed(child, &piece)).count();
-        assert!((2..20).contains(&taken), "{taken} MiB were kept for it");
+        assert!((2..20).contains(&taken), "{taken} MiB buffered");
         let now = system.now_ms();
         assert_eq!(system.wait(Some(now + 1), &mut Vec::new()), Occurrence::Deadline);
         system.close_input(child);

@@ -148,32 +148,32 @@ fn explain_bwrap_error(stderr: &str, exit: &str) -> BackendError {
         ["Permission denied", "Operation not permitted"].iter().any(|w| stderr.contains(w));
     if stderr.contains("setting up uid map") || (denied && stderr.contains("RTM_NEWADDR")) {
         return unusable.hint(
-            "this system keeps ordinary users from namespaces; on Ubuntu an AppArmor profile for bwrap \
-             allows it: /etc/apparmor.d/bwrap",
+            "this system does not let ordinary users create namespaces; on Ubuntu, an AppArmor \
+             profile for bwrap allows it: /etc/apparmor.d/bwrap",
         );
     }
     if denied
         && (stderr.contains("namespace") || stderr.contains("proc") || stderr.contains("mount"))
     {
-        return unusable.hint("inside a container it needs to be allowed to make namespaces");
+        return unusable.hint("in a container, allow the creation of namespaces");
     }
     unusable
 }
 
 fn limits(network: &NetworkMode) -> Vec<&'static str> {
     let mut limits = vec![
-        "the kernel is shared: a hole in it is a way out",
-        "package caches and the agent's own credentials can be changed",
+        "the kernel is shared, so a kernel vulnerability is a way out",
+        "the agent can change package caches and its own credentials",
     ];
     if landlock::landlock_abi() < landlock::ABI_REFER {
         limits.push(
-            "named pipes in what can be read can also be written: this kernel cannot prevent that (it needs \
-             Linux 5.19 with Landlock)",
+            "named pipes in readable directories can also be written (preventing that needs Linux \
+             5.19 with Landlock)",
         );
     }
     limits.push(match network {
-        NetworkMode::Proxy { .. } => "what is sent to an allowed host is not looked at",
-        NetworkMode::Full => "the network is open, and with it every service of this machine",
+        NetworkMode::Proxy { .. } => "data sent to allowed hosts is not inspected",
+        NetworkMode::Full => "the network is open, including every service on this machine",
         NetworkMode::None => return limits,
     });
     limits

@@ -47,15 +47,15 @@ impl InitArgs {
 /// Sets up the sandbox and executes the program. Returns only on failure.
 pub fn main(args: &[OsString]) -> u8 {
     let [init_args, args @ ..] = args else {
-        return print_failure("it is called by ralph itself, to set up a sandbox");
+        return print_failure("internal command of ralph, to set up a sandbox");
     };
     let Some(init_args) = InitArgs::from_argument(init_args) else {
-        return print_failure("it was given orders that it does not know");
+        return print_failure("invalid arguments");
     };
     let Some((writable, [program, args @ ..])) =
         args.split_at_checked(init_args.writable.unwrap_or_default())
     else {
-        return print_failure("it was given too few arguments");
+        return print_failure("too few arguments");
     };
     match set_up(&init_args, writable) {
         Ok(()) => exec_inside(program, args),
@@ -66,10 +66,10 @@ pub fn main(args: &[OsString]) -> u8 {
 fn set_up(init_args: &InitArgs, writable: &[OsString]) -> Result<(), String> {
     if let Some(socket) = init_args.socket {
         send_listeners(socket, &init_args.ports)
-            .map_err(|err| format!("the proxy cannot be set up: {err}"))?;
+            .map_err(|err| format!("cannot set up the proxy: {err}"))?;
     }
     if let Some(terminal) = init_args.terminal {
-        acquire_terminal(terminal).map_err(|err| format!("there is no terminal: {err}"))?;
+        acquire_terminal(terminal).map_err(|err| format!("cannot use the terminal: {err}"))?;
     }
     if init_args.close {
         close_all();
@@ -80,7 +80,7 @@ fn set_up(init_args: &InitArgs, writable: &[OsString]) -> Result<(), String> {
     }
     if init_args.filter {
         seccomp::install(&seccomp::inside_namespaces())
-            .map_err(|err| format!("system calls cannot be filtered: {err}"))?;
+            .map_err(|err| format!("cannot filter system calls: {err}"))?;
     }
     Ok(())
 }

@@ -79,7 +79,7 @@ pub(super) fn landlock_abi() -> i32 {
 /// Confines this process and executes the program. Returns only on failure.
 pub fn exec_main(args: &[OsString]) -> u8 {
     let [rules_file, program, args @ ..] = args else {
-        return inner_exec::print_failure("it is called by ralph itself, to set up a sandbox");
+        return inner_exec::print_failure("internal command of ralph, to set up a sandbox");
     };
     match confine(Path::new(rules_file)) {
         Ok(()) => inner_exec::exec_inside(program, args),
@@ -90,7 +90,7 @@ pub fn exec_main(args: &[OsString]) -> u8 {
 fn confine(rules_file: &Path) -> Result<(), String> {
     let rules = std::fs::read(rules_file)
         .and_then(|bytes| serde_json::from_slice::<LandlockRules>(&bytes).map_err(io::Error::from))
-        .map_err(|err| format!("its orders cannot be read: {err}"))?;
+        .map_err(|err| format!("cannot read the sandbox's rules: {err}"))?;
     if rules.walls.descriptors {
         init_process::close_all();
     }
@@ -102,7 +102,7 @@ fn confine(rules_file: &Path) -> Result<(), String> {
     restrict(&rules).map_err(|err| format!("Landlock: {err}"))?;
     if rules.walls.calls {
         seccomp::install(&seccomp::without_namespaces(rules.ports.is_none()))
-            .map_err(|err| format!("system calls cannot be filtered: {err}"))?;
+            .map_err(|err| format!("cannot filter system calls: {err}"))?;
     }
     Ok(())
 }
@@ -180,7 +180,7 @@ impl LandlockSandbox {
         let version = landlock_abi();
         if version < ABI_FILES {
             return Err(BackendError::new("this kernel has no Landlock")
-                .hint("it needs Linux 5.13, with `landlock` among its security modules"));
+                .hint("it needs Linux 5.13 or later with the `landlock` security module"));
         }
         let PreparedSandbox { scratch, mut plan, modes, rules, ralph } =
             prepare_sandbox(request, Backend::Landlock)?;
@@ -200,11 +200,11 @@ impl LandlockSandbox {
         let rules_file = scratch.path().join("orders.json");
         LandlockRules::new(&plan, ports)
             .save(&rules_file)
-            .map_err(|err| failed("the sandbox's files cannot be written", &err))?;
+            .map_err(|err| failed("cannot write the sandbox's files", &err))?;
         let (saved, too_large) = SavedPaths::capture(&plan, &scratch.restore_file())
-            .map_err(|err| failed("the sandbox's files cannot be written", &err))?;
+            .map_err(|err| failed("cannot write the sandbox's files", &err))?;
         plan.notes.extend(too_large.iter().map(|path| {
-            format!("landlock: {} is too much to be put back if it is changed", path.display())
+            format!("landlock: {} is too large to be restored after a change", path.display())
         }));
         let info = SandboxInfo {
             backend: Backend::Landlock,
@@ -242,7 +242,7 @@ impl LandlockSandbox {
         let ports = (plan.network != NetworkMode::Full).then(Vec::new);
         LandlockRules::new(&stand_in.plan, ports)
             .save(&rules_file)
-            .map_err(|err| failed("the probe cannot be set up", &err))?;
+            .map_err(|err| failed("cannot set up the probe", &err))?;
         let (env, hidden) = (&stand_in.plan.env, stand_in.scratch.path());
         match run_probe(ralph, &rules_file, env, &stand_in.project, hidden, open) {
             Ok(()) => Err(why.fails_in_project(Backend::Landlock, project)),
@@ -270,37 +270,36 @@ fn run_probe(
 
 fn limits(network: &NetworkMode, version: i32) -> Vec<&'static str> {
     let mut limits = vec![
-        "the kernel is shared: a hole in it is a way out",
-        "what git and Claude Code execute in the project can be changed, and is put back after each step",
-        "names, sizes and times of files outside can be seen, and so can other processes",
-        "modes, times and attributes of files outside can be changed",
-        "package caches and the agent's own credentials can be changed",
-        "no terminal can be made inside: those of the user could be used as well",
+        "the kernel is shared, so a kernel vulnerability is a way out",
+        "the agent can change files that git and Claude Code execute in the project; they are \
+         restored after each step",
+        "the agent can see names, sizes and times of files outside, and other processes",
+        "the agent can change modes, times and attributes of files outside",
+        "the agent can change package caches and its own credentials",
+        "there are no terminals inside, because the user's terminals would be accessible, too",
     ];
     match network {
         NetworkMode::Full => limits.push("the network is open"),
         _ if version < ABI_NETWORK => {
-            limits.push("connections are not confined: this kernel cannot (it needs Linux 6.7)")
+            limits.push("connections are not restricted (that needs Linux 6.7)")
         }
         NetworkMode::Proxy { ports } => {
-            limits.push("a host that listens on the port of the proxy can be reached without it");
+            limits.push("hosts that listen on the proxy's port number can be reached directly");
             if !ports.is_empty() {
-                limits.push(
-                    "ports of this machine that allowedDomains names can be reached at every address",
-                );
+                limits.push("local ports in allowedDomains can be reached at every address");
             }
         }
         NetworkMode::None => {}
     }
     if *network != NetworkMode::Full {
         limits.push(
-            "servers that the agent starts can be reached from the network, as far as a firewall lets them",
+            "servers that the agent starts can be reached from the network, unless a firewall \
+             prevents it",
         );
     }
     if version < ABI_SCOPES {
         limits.push(
-            "other processes can be signalled: this kernel cannot keep it from that \
-                     (it needs Linux 6.12)",
+            "the agent can send signals to other processes (preventing that needs Linux 6.12)",
         );
     }
     limits
@@ -315,7 +314,7 @@ impl Sandbox for LandlockSandbox {
         if terminal.is_some() {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
-                "landlock has no terminal of its own; give it a command",
+                "landlock has no terminal; pass a command",
             ));
         }
         self.used = true;

@@ -85,7 +85,7 @@ impl MountArgs {
 /// Sets up the mounts and executes the program. Returns only on failure.
 pub fn main(args: &[OsString]) -> u8 {
     let Some((mount_args, [program, args @ ..])) = MountArgs::parse(args) else {
-        return inner_exec::print_failure("it is called by ralph itself, to set up a sandbox");
+        return inner_exec::print_failure("internal command of ralph, to set up a sandbox");
     };
     match apply_mounts(&mount_args) {
         Ok(()) => inner_exec::exec_with(program, args, &[]),
@@ -101,7 +101,7 @@ fn mount_error<E: Into<io::Error>>(context: impl Into<String>) -> impl FnOnce(E)
 }
 
 fn apply_mounts(mount_args: &MountArgs) -> Result<(), MountError> {
-    unshare(mount_args.users).map_err(mount_error("there can be no namespaces of its own"))?;
+    unshare(mount_args.users).map_err(mount_error("cannot create namespaces"))?;
     // Later mounts of the machine would be writable here.
     let private = MountAttributes { propagation: libc::MS_PRIVATE, ..MountAttributes::default() };
     set_attributes(CWD, Path::new("/"), RECURSIVE, &private).map_err(mount_error("/"))?;
@@ -124,8 +124,7 @@ fn apply_mounts(mount_args: &MountArgs) -> Result<(), MountError> {
     set_attributes(CWD, Path::new("/proc"), 0, &open).map_err(mount_error("/proc"))?;
     for (mount, source) in mount_args.mounts.iter().zip(sources) {
         let at = mount.at();
-        attach(mount, source)
-            .map_err(mount_error(format!("there can be no mount at {}", at.display())))?;
+        attach(mount, source).map_err(mount_error(format!("cannot mount {}", at.display())))?;
     }
     for at in &mount_args.closed {
         let closed = MountAttributes { set: READ_ONLY, ..MountAttributes::default() };
@@ -196,7 +195,7 @@ fn open_source(mount: &Mount) -> Result<Option<OwnedFd>, MountError> {
     };
     clone_mount(from)
         .map(Some)
-        .map_err(mount_error(format!("{} cannot be shown inside", from.display())))
+        .map_err(mount_error(format!("cannot mount {} in the sandbox", from.display())))
 }
 
 fn attach(mount: &Mount, source: Option<OwnedFd>) -> io::Result<()> {

@@ -104,13 +104,14 @@ fn build_plan_with(
                 && let Some(hidden) = builder.hidden_below(&path, &inputs.scratch)
             {
                 return Err(PlanError::Setting(format!(
-                    "sandbox.{key}: {} holds {}, which a sandbox has to hide; name what is needed of it",
+                    "sandbox.{key}: {} contains {}, which must stay hidden; list only the parts \
+                     that the agent needs",
                     path.display(),
                     hidden.display()
                 )));
             }
             if let PathTarget::Missing = builder.resolve_target(&path) {
-                builder.notes.push(format!("sandbox.{key}: there is no {}", path.display()));
+                builder.notes.push(format!("sandbox.{key}: {} does not exist", path.display()));
             }
             builder.show(&format!("sandbox.{key}"), &path, writable);
         }
@@ -195,10 +196,10 @@ fn refuse_overlaps(inputs: &PlanInputs, home: Option<&Path>) -> Result<(), Strin
     if let Some(home) = home
         && home.starts_with(project)
     {
-        let what = if home == project { "is" } else { "holds" };
+        let what = if home == project { "is" } else { "contains" };
         return Err(format!(
-            "the project {what} the home directory, {}, which a sandbox has to hide; \
-             work in a directory of its own",
+            "the project {what} the home directory {}, which a sandbox must hide; move the \
+             project to its own directory",
             home.display()
         ));
     }
@@ -208,13 +209,14 @@ fn refuse_overlaps(inputs: &PlanInputs, home: Option<&Path>) -> Result<(), Strin
     };
     if system_dirs.iter().any(|system| Path::new(system) == project) {
         return Err(format!(
-            "{} belongs to the system: a sandbox around it would hold nothing back",
+            "{} is a system directory, which a sandbox cannot isolate; move the project to its \
+             own directory",
             project.display()
         ));
     }
     if inputs.scratch.starts_with(project) {
         return Err(format!(
-            "ralph's own files, in {}, are inside of the project; set RALPH_HOME to another directory",
+            "ralph's own files in {} are inside the project; set RALPH_HOME to another directory",
             inputs.scratch.display()
         ));
     }

@@ -123,7 +123,7 @@ fn plan_hides_sockets_of_services() {
         })
         .collect();
     let expected = ["/home/u/src/project/dev.sock", "/home/u/tools/tool.sock", "/opt/service.sock"];
-    assert_eq!(hidden, expected, "not what is in /run, which is not there at all");
+    assert_eq!(hidden, expected, "nothing below /run, which is absent");
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn plan_hides_secret_in_linked_tool_directory() {
     let readable = vec!["~/.cargo/credentials.toml".into()];
     let plan = plan_of(&PlanInputs { readable, ..wanted }, &more);
     let expected = "r /home/u/dotfiles/cargo/credentials.toml";
-    assert_eq!(seen(&plan, "/home/u/.cargo/credentials.toml"), expected, "it was asked for");
+    assert_eq!(seen(&plan, "/home/u/.cargo/credentials.toml"), expected, "listed in the settings");
 }
 
 #[test]
@@ -239,9 +239,9 @@ fn plan_shows_agent_only_its_own_files() {
         "/home/u/.codex/auth.json",
     ];
     let plan = plan_of(&wanted(), &files);
-    assert_eq!(seen(&plan, files[0]), format!("w {}", files[0]), "tokens change");
+    assert_eq!(seen(&plan, files[0]), format!("w {}", files[0]), "tokens are writable");
     assert_eq!(seen(&plan, files[1]), format!("r {}", files[1]));
-    assert!(seen(&plan, files[2]).contains(SCRATCH), "other projects are none of its business");
+    assert!(seen(&plan, files[2]).contains(SCRATCH), "other projects stay hidden");
     let copy = (PathBuf::from(files[3]), PathBuf::from(SCRATCH).join("home/.claude.json"));
     assert_eq!(plan.copies, [copy]);
     assert!(seen(&plan, files[4]).contains(SCRATCH));
@@ -269,11 +269,15 @@ fn plan_shows_programs_of_path_and_agent() {
     assert_eq!(seen(&plan, "/home/u/tools/bin/node"), "r /home/u/.volta-real/bin/node");
     assert_eq!(seen(&plan, "/home/u/.volta-real/bin/node"), "r /home/u/.volta-real/bin/node");
     let package = "/home/u/lib/node_modules/other";
-    assert_eq!(seen(&plan, package), format!("r {package}"), "npm spreads what belongs together");
+    assert_eq!(
+        seen(&plan, package),
+        format!("r {package}"),
+        "npm spreads one package over directories"
+    );
     assert!(seen(&plan, "/home/u/bin/claude").starts_with("r "));
     assert!(
         seen(&plan, "/home/u/.ssh/id").contains(SCRATCH),
-        "a path that holds it all shows nothing"
+        "a path that contains the home shows nothing"
     );
 }
 
@@ -340,7 +344,7 @@ fn plan_adds_readable_and_writable_settings() {
     assert_eq!(seen(&plan, "/home/u/notes/a"), "r /home/u/notes/a");
     assert_eq!(seen(&plan, "/home/other/x"), "r /home/other/x");
     assert_eq!(seen(&plan, "/home/u/src/sibling/x"), "w /home/u/src/sibling/x");
-    assert_eq!(plan.notes, ["sandbox.readable: there is no /home/u/src/project/missing"]);
+    assert_eq!(plan.notes, ["sandbox.readable: /home/u/src/project/missing does not exist"]);
 }
 
 fn words(refused: PlanError) -> String {
@@ -357,9 +361,9 @@ fn plan_refuses_home_system_and_scratch_as_project() {
         build_plan(&wanted, &Paper::new(MACHINE)).map_err(words).unwrap_err()
     };
     assert!(refused("/home/u", "/home/u").contains("is the home directory"));
-    assert!(refused("/home", "/home/u").contains("holds the home directory"));
-    assert!(refused("/", "/home/u").contains("holds the home directory"));
-    assert!(refused("/usr", "/home/u").contains("belongs to the system"));
+    assert!(refused("/home", "/home/u").contains("contains the home directory"));
+    assert!(refused("/", "/home/u").contains("contains the home directory"));
+    assert!(refused("/usr", "/home/u").contains("is a system directory"));
     let inside = PlanInputs { scratch: "/home/u/src/project/.r/s".into(), ..wanted() };
     assert!(
         build_plan(&inside, &Paper::new(MACHINE))
@@ -368,16 +372,19 @@ fn plan_refuses_home_system_and_scratch_as_project() {
             .contains("RALPH_HOME")
     );
     for (path, expected) in [
-        ("/", "setting: sandbox.readable: / holds /home, "),
-        ("/var", "setting: sandbox.readable: /var holds /var/tmp, "),
-        ("~", "setting: sandbox.readable: /home/u holds /home/u/.ralph"),
+        ("/", "setting: sandbox.readable: / contains /home, "),
+        ("/var", "setting: sandbox.readable: /var contains /var/tmp, "),
+        ("~", "setting: sandbox.readable: /home/u contains /home/u/.ralph"),
     ] {
         let wanted = PlanInputs { readable: vec![path.into()], ..wanted() };
         let message = build_plan(&wanted, &Paper::new(MACHINE)).map_err(words).unwrap_err();
         assert!(message.starts_with(expected), "{message}");
     }
     let everywhere = PlanInputs { home: Some("/".into()), ..wanted() };
-    assert!(build_plan(&everywhere, &Paper::new(MACHINE)).is_ok(), "a home that is none");
+    assert!(
+        build_plan(&everywhere, &Paper::new(MACHINE)).is_ok(),
+        "a home that is not a directory"
+    );
 }
 
 #[test]

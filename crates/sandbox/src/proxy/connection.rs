@@ -228,12 +228,12 @@ impl Connection {
                         }
                         UpstreamReply::Refused(code) => close_gracefully(
                             "502 Bad Gateway",
-                            &format!("the proxy that HTTPS_PROXY names refused it ({code})"),
+                            &format!("the proxy in HTTPS_PROXY refused it ({code})"),
                             now_ms,
                         ),
                         UpstreamReply::Partial | UpstreamReply::Bad => close_gracefully(
                             "502 Bad Gateway",
-                            "the proxy that HTTPS_PROXY names does not answer as one",
+                            "HTTPS_PROXY does not point to a proxy",
                             now_ms,
                         ),
                     }
@@ -281,7 +281,7 @@ fn read_head(client: &OwnedFd, received: &mut Vec<u8>, scratch: &mut [u8]) -> He
         if room == 0 {
             return HeadRead::Bad(
                 "431 Request Header Fields Too Large",
-                "the request's head is too long",
+                "the request's headers are too long",
             );
         }
         match rustix::net::recv(client, &mut scratch[..room], RecvFlags::empty()) {
@@ -316,11 +316,9 @@ fn check_request(
                 refuse(&request, true, now_ms, on_refusal)
             }
             // It serves any host, so the end of this request must be known.
-            Some(_) if !request.tunnel && request.more.is_none() => close_gracefully(
-                "411 Length Required",
-                "the request has to say how long it is",
-                now_ms,
-            ),
+            Some(_) if !request.tunnel && request.more.is_none() => {
+                close_gracefully("411 Length Required", "the request has no length", now_ms)
+            }
             // The user named it: it may be private.
             Some(server) => start_lookup(
                 server.connect_request(request),
@@ -355,7 +353,7 @@ fn refuse(
 ) -> ConnectionState {
     let refusal = Refusal { host: request.host.clone(), port: request.port, private };
     let text = format!(
-        "ralph's sandbox refused {}:{}, because {}.\nTo allow it, the user of ralph has to add {:?} to \
+        "ralph's sandbox refused {}:{}: {}.\nTo allow it, a user can add {:?} to \
          sandbox.allowedDomains in .ralph/settings.json.",
         refusal.describe_target(),
         refusal.port,
@@ -374,7 +372,7 @@ fn connect(
     on_refusal: &mut dyn FnMut(Refusal),
 ) -> ConnectionState {
     if found.is_empty() {
-        let why = format!("there is no address for {}", request.host);
+        let why = format!("no address found for {}", request.host);
         return close_gracefully("502 Bad Gateway", &why, now_ms);
     }
     let usable = found.into_iter().filter(|address| private || hosts::is_public(*address));

@@ -34,10 +34,10 @@ pub(super) fn parse_request(bytes: &[u8]) -> RequestHead {
     let length = match request.parse(bytes) {
         Ok(httparse::Status::Complete(length)) => length,
         Ok(httparse::Status::Partial) => return RequestHead::Partial,
-        Err(_) => return RequestHead::Bad("this is not a request of HTTP"),
+        Err(_) => return RequestHead::Bad("not an HTTP request"),
     };
     let (Some(method), Some(target)) = (request.method, request.path) else {
-        return RequestHead::Bad("this is not a request of HTTP");
+        return RequestHead::Bad("not an HTTP request");
     };
     let rest = bytes.get(length..).unwrap_or_default();
     if method.eq_ignore_ascii_case("CONNECT") {
@@ -51,12 +51,12 @@ pub(super) fn parse_request(bytes: &[u8]) -> RequestHead {
         };
     }
     let Some(after) = strip_scheme(target) else {
-        return RequestHead::Bad("this is a proxy: it needs the whole address, http://HOST/…");
+        return RequestHead::Bad("a proxy needs the full address, http://HOST/…");
     };
     let end = after.find(['/', '?', '#']).unwrap_or(after.len());
     let (named, path) = after.split_at(end);
     let Some((host, port)) = authority(named, Some(80)) else {
-        return RequestHead::Bad("the address names no host");
+        return RequestHead::Bad("the address has no host");
     };
     let slash = if path.starts_with('/') { "" } else { "/" };
     let mut first = format!("{method} {slash}{path} HTTP/1.1\r\nHost: {named}\r\n").into_bytes();
@@ -101,8 +101,8 @@ fn length_of_body(headers: &[httparse::Header<'_>]) -> Result<Option<u64>, &'sta
             .filter(|digits| digits.bytes().all(|digit| digit.is_ascii_digit()))
             .and_then(|digits| digits.parse().ok())
             .map(Some)
-            .ok_or("the request's length is no number"),
-        _ => Err("the request has more than one length"),
+            .ok_or("the request's length is not a number"),
+        _ => Err("the request has several lengths"),
     }
 }
 
@@ -179,7 +179,7 @@ mod tests {
             complete("CONNECT API.example.com:443 HTTP/1.1\r\nHost: evil.test\r\n\r\n\x16\x03");
         assert_eq!(request.host, "api.example.com");
         assert_eq!(request.port, 443);
-        assert_eq!(request.first, b"\x16\x03", "what was sent too early is kept");
+        assert_eq!(request.first, b"\x16\x03", "early data is kept");
         assert!(request.tunnel);
         assert_eq!(complete("CONNECT [::1]:80 HTTP/1.1\r\n\r\n").host, "::1");
     }

@@ -60,9 +60,9 @@ impl Refusal {
 
     pub fn reason(&self) -> &'static str {
         if self.private {
-            "it has an address of this machine or its network"
+            "it is an address of this machine or its network"
         } else {
-            "it is not among the hosts that are allowed"
+            "it is not an allowed host"
         }
     }
 }

@@ -41,8 +41,8 @@ impl UpstreamProxies {
             let server = UpstreamProxy::read(&value);
             if server.is_none() {
                 problem = Some(format!(
-                    "{name} names no proxy that can be used, because only http://HOST:PORT can; hosts are \
-                     reached directly"
+                    "{name} is not a usable proxy (only http://HOST:PORT is supported); \
+                     connecting directly"
                 ));
             }
             server

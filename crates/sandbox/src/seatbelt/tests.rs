@@ -76,16 +76,17 @@ fn probe_passes_only_if_all_checks_do() {
     let stand_in = StandIn::new();
     for (mode, expected) in [
         ("holds", None),
-        ("no-write", Some("the project cannot be written")),
-        ("canary", Some("a file outside can be read")),
-        ("outside", Some("files outside can be written")),
-        ("connect", Some("the network can be reached past the proxy")),
-        ("no-proxy", Some("the proxy cannot be reached")),
-        ("silent", Some("the probe did not come to its end")),
+        ("no-write", Some("the project is not writable")),
+        ("canary", Some("a file outside is readable")),
+        ("outside", Some("files outside are writable")),
+        ("connect", Some("the network is reachable without the proxy")),
+        ("no-proxy", Some("the proxy is not reachable")),
+        ("silent", Some("the probe did not finish")),
         (
             "rejected",
             Some(
-                "this system rejects its profile: sandbox-exec: <input string>:7:2: unbound variable: file-fly",
+                "this system rejects the profile: sandbox-exec: <input string>:7:2: unbound \
+                 variable: file-fly",
             ),
         ),
         (
@@ -270,10 +271,10 @@ fn prepare_tells_machine_from_project() {
     let text = prepare(&stand_in, &program, "no-write-in-project");
     assert!(text.starts_with("true seatbelt works on this machine, but not in "), "{text}");
     let text = prepare(&stand_in, &program, "canary");
-    assert!(text.starts_with("false a file outside can be read; --sandbox=docker"), "{text}");
+    assert!(text.starts_with("false a file outside is readable; --sandbox=docker"), "{text}");
     let text = prepare(&stand_in, &program, "rejected");
-    assert!(text.starts_with("false this system rejects its profile: "), "{text}");
+    assert!(text.starts_with("false this system rejects the profile: "), "{text}");
     let missing = stand_in.dir.join("missing");
     let text = prepare(&stand_in, &missing, "holds");
-    assert!(text.starts_with(&format!("false this system has no {}", missing.display())), "{text}");
+    assert!(text.starts_with(&format!("false {} does not exist", missing.display())), "{text}");
 }

@@ -71,10 +71,12 @@ fn check_move(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
     }
     for operand in operands {
         if is_severe(command.context.delete_scope(operand)) {
-            hits.extend(command.context.check_delete(operand).map(|hit| Hit {
-                reason: hit.reason.replace("deletes", "moves away").into(),
-                ..hit
-            }));
+            hits.extend(
+                command.context.check_delete(operand).map(|hit| Hit {
+                    reason: hit.reason.replace("deletes", "moves").into(),
+                    ..hit
+                }),
+            );
         } else {
             hits.extend(command.context.check_write(operand));
         }

@@ -69,7 +69,7 @@ impl Hit {
 
 /// The finding of this name in `rules.json`. A test checks the names; an unknown one is denied.
 pub(super) fn finding(name: &'static str) -> Hit {
-    let unknown = || Hit::new(Tier::Deny, Family::Obfuscation, name, "write it more plainly");
+    let unknown = || Hit::new(Tier::Deny, Family::Obfuscation, name, "simplify the command");
     DATA.findings.get(name).cloned().unwrap_or_else(unknown)
 }
 
@@ -260,7 +260,7 @@ mod tests {
             assert!(!rule.programs.is_empty());
             for text in [rule.reason, rule.suggestion] {
                 assert!(!text.is_empty(), "{:?}", rule.programs);
-                assert!(!text.ends_with('.'), "a clause, without a full stop: {text}");
+                assert!(!text.ends_with('.'), "not a clause without a full stop: {text}");
             }
         }
     }

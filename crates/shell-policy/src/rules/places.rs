@@ -158,8 +158,7 @@ impl CommandContext<'_> {
         if !self.locate(arg).is_some_and(temporary) {
             return Some(hit);
         }
-        let suggestion =
-            "work in a directory of `mktemp -d`, which the same command may delete again";
+        let suggestion = "create a directory with `mktemp -d`; the same command may delete it";
         Some(Hit { suggestion: suggestion.into(), ..hit })
     }
 

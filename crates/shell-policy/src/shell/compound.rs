@@ -64,7 +64,7 @@ impl ShellParser<'_> {
         self.skip_blanks();
         if self.looking_at("((") {
             let Some(word) = self.arithmetic_command()? else {
-                return self.error("its brackets do not match");
+                return self.error("unmatched bracket");
             };
             self.semicolon();
             let body = self.body()?;
@@ -191,7 +191,7 @@ impl ShellParser<'_> {
         self.expect_reserved("coproc")?;
         self.skip_blanks();
         if self.reserved() == Some("coproc") {
-            return self.error("its brackets or its reserved words do not match");
+            return self.error("unmatched bracket or reserved word");
         }
         let start = self.position;
         if !self.at_compound() && !self.at_end_of_words() {
@@ -224,7 +224,7 @@ impl ShellParser<'_> {
                 break;
             }
             if self.position >= self.source.len() {
-                return self.error("its brackets do not match");
+                return self.error("unmatched bracket");
             }
             if matches!(self.peek(), Some(b'(' | b')' | b'|' | b'&' | b';'))
                 || (matches!(self.peek(), Some(b'<' | b'>')) && self.peek_at(1) != Some(b'('))

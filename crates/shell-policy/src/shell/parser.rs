@@ -14,10 +14,10 @@ use super::{MAX_DEPTH, MAX_SIZE};
 /// Parses a command line. Keeps what precedes an error.
 pub(crate) fn parse(source: &str) -> Program {
     if source.len() > MAX_SIZE {
-        return Program { error: Some("it is too long to be read"), ..Program::default() };
+        return Program { error: Some("too long"), ..Program::default() };
     }
     if memchr(0, source.as_bytes()).is_some() {
-        return Program { error: Some("it has a NUL in it"), ..Program::default() };
+        return Program { error: Some("contains a NUL byte"), ..Program::default() };
     }
     ShellParser::new(source, 0).program()
 }
@@ -113,7 +113,7 @@ impl<'a> ShellParser<'a> {
                 self.reread_budget.set(remaining);
                 Ok(())
             }
-            None => self.error("its brackets are too ambiguous to be read"),
+            None => self.error("brackets are too ambiguous"),
         }
     }
 
@@ -121,7 +121,7 @@ impl<'a> ShellParser<'a> {
         let list = match self.list(&[]) {
             Ok(list) => {
                 if self.position < self.source.len() && self.error.is_none() {
-                    self.error = Some("its brackets or its reserved words do not match");
+                    self.error = Some("unmatched bracket or reserved word");
                 }
                 list
             }
@@ -173,7 +173,7 @@ impl<'a> ShellParser<'a> {
         read: impl FnOnce(&mut Self) -> Result<T, ParseFailed>,
     ) -> Result<T, ParseFailed> {
         if self.depth >= MAX_DEPTH {
-            return self.error("it is nested too deeply to be read");
+            return self.error("nested too deeply");
         }
         self.depth += 1;
         let result = read(self);
@@ -245,7 +245,7 @@ impl<'a> ShellParser<'a> {
             self.skip_newlines();
             if self.at_end_of_list(closers) {
                 if link != Connector::Then {
-                    self.error.get_or_insert("a command is missing");
+                    self.error.get_or_insert("missing command");
                     return Err(items);
                 }
                 return Ok(items);
@@ -268,7 +268,7 @@ impl<'a> ShellParser<'a> {
             } else if self.eat("&") {
                 background = true;
             } else if self.peek() != Some(b'\n') && !self.at_end_of_list(closers) {
-                self.error.get_or_insert("a command follows on another without a separator");
+                self.error.get_or_insert("missing separator between commands");
                 items.push(ListItem { connector: link, command, background });
                 return Err(items);
             }
@@ -356,11 +356,11 @@ impl<'a> ShellParser<'a> {
             }
             self.skip_newlines();
             if self.eat_reserved("!") {
-                self.note_extension("`!` inside of a pipeline");
+                self.note_extension("`!` inside a pipeline");
                 self.skip_blanks();
             }
             if self.reserved() == Some("coproc") {
-                self.note_extension("`coproc` inside of a pipeline");
+                self.note_extension("`coproc` inside a pipeline");
             }
             stages.push(self.command()?);
         }
@@ -395,7 +395,7 @@ impl<'a> ShellParser<'a> {
             Some("function") => return self.function(),
             Some("coproc") => return self.coproc(),
             Some(word) if CLOSERS.contains(&word) || ["in", "]]"].contains(&word) => {
-                return self.error("its brackets or its reserved words do not match");
+                return self.error("unmatched bracket or reserved word");
             }
             _ => return self.simple(),
         };
@@ -412,7 +412,7 @@ impl<'a> ShellParser<'a> {
 
     pub(super) fn expect(&mut self, text: &str) -> Result<(), ParseFailed> {
         self.skip_newlines();
-        if self.eat(text) { Ok(()) } else { self.error("its brackets do not match") }
+        if self.eat(text) { Ok(()) } else { self.error("unmatched bracket") }
     }
 
     pub(super) fn expect_reserved(&mut self, word: &str) -> Result<(), ParseFailed> {
@@ -420,7 +420,7 @@ impl<'a> ShellParser<'a> {
         if self.eat_reserved(word) {
             Ok(())
         } else {
-            self.error("its brackets or its reserved words do not match")
+            self.error("unmatched bracket or reserved word")
         }
     }
 
@@ -441,7 +441,7 @@ impl<'a> ShellParser<'a> {
                     return Ok(words);
                 }
                 if parser.at_end_of_words() {
-                    return parser.error("its brackets do not match");
+                    return parser.error("unmatched bracket");
                 }
                 words.push(parser.array_element()?);
             }
@@ -492,7 +492,7 @@ impl<'a> ShellParser<'a> {
                         let body = self.function_body()?;
                         return Ok(ShellCommand::Function { name, body: Rc::new(body) });
                     }
-                    return self.error("its brackets do not match");
+                    return self.error("unmatched bracket");
                 }
                 self.position = after;
             }
@@ -521,7 +521,7 @@ impl<'a> ShellParser<'a> {
             simple.words.push(word);
         }
         if simple == Simple::default() {
-            return self.error("a command is missing");
+            return self.error("missing command");
         }
         Ok(ShellCommand::Simple(simple))
     }
@@ -623,14 +623,14 @@ impl<'a> ShellParser<'a> {
         }
         self.skip_blanks();
         if self.at_end_of_words() {
-            return self.error("a redirection leads nowhere");
+            return self.error("redirection without a target");
         }
         let target = self.word()?;
         // In `< 2>&1` the number belongs to the next redirection.
         let is_number =
             target.unquoted_literal().is_some_and(|text| text.bytes().all(|b| b.is_ascii_digit()));
         if *op != RedirectOp::Duplicate && is_number && matches!(self.peek(), Some(b'<' | b'>')) {
-            return self.error("a redirection leads nowhere");
+            return self.error("redirection without a target");
         }
         let heredoc = (*op == RedirectOp::HereDocument).then(|| {
             let number = self.heredocs.len();
@@ -655,7 +655,7 @@ impl<'a> ShellParser<'a> {
         if self.eat(end) {
             Ok(Program { list, heredocs, error: None, extension: None })
         } else {
-            self.error("its brackets do not match")
+            self.error("unmatched bracket")
         }
     }
 }

@@ -198,10 +198,7 @@ fn shell_syntax_errors_are_detected() {
 
 #[test]
 fn commands_before_shell_syntax_error_are_kept() {
-    assert_eq!(
-        show("rm -rf x\n)"),
-        "[rm -rf x] ERROR its brackets or its reserved words do not match"
-    );
+    assert_eq!(show("rm -rf x\n)"), "[rm -rf x] ERROR unmatched bracket or reserved word");
 }
 
 #[test]

@@ -63,7 +63,7 @@ impl ShellParser<'_> {
                 _ => self.parse_piece(byte, &mut word, false)?,
             }
         }
-        if word.has_part { Ok(Word { parts: word.parts }) } else { self.error("a word is missing") }
+        if word.has_part { Ok(Word { parts: word.parts }) } else { self.error("missing word") }
     }
 
     /// `<(…)`, `>(…)`
@@ -93,7 +93,7 @@ impl ShellParser<'_> {
                 return Ok(());
             }
         }
-        self.error("its brackets do not match")
+        self.error("unmatched bracket")
     }
 
     fn one_char(&mut self, word: &mut WordBuilder, quoted: bool) {
@@ -122,7 +122,7 @@ impl ShellParser<'_> {
             b'\'' => {
                 self.position += 1;
                 let Some(end) = self.rest().find('\'') else {
-                    return self.error("a quote is not closed");
+                    return self.error("unclosed quote");
                 };
                 word.text(self.rest().get(..end).unwrap_or_default(), true);
                 self.position += end + 1;
@@ -159,7 +159,7 @@ impl ShellParser<'_> {
         loop {
             let rest = self.rest();
             let Some(end) = rest.find(['"', '\\', '$', '`']) else {
-                return self.error("a quote is not closed");
+                return self.error("unclosed quote");
             };
             word.text(rest.get(..end).unwrap_or_default(), true);
             self.position += end;
@@ -223,7 +223,7 @@ impl ShellParser<'_> {
         loop {
             let rest = self.rest();
             let Some(end) = rest.find(['`', '\\']) else {
-                return self.error("a quote is not closed");
+                return self.error("unclosed quote");
             };
             inner.push_str(rest.get(..end).unwrap_or_default());
             self.position += end + 1;
@@ -312,7 +312,7 @@ impl ShellParser<'_> {
     fn ansi_quoted(&mut self) -> Result<String, ParseFailed> {
         let rest = self.rest();
         let Some(end) = find_unescaped(rest, "'") else {
-            return self.error("a quote is not closed");
+            return self.error("unclosed quote");
         };
         self.position += end + 1;
         let text = decode(rest.get(..end).unwrap_or_default(), Octal::Bare);
@@ -399,7 +399,7 @@ impl ShellParser<'_> {
         if self.looking_at("(") {
             self.note_extension("parameter flags of zsh");
             let Some(end) = self.rest().find(')') else {
-                return self.error("its brackets do not match");
+                return self.error("unmatched bracket");
             };
             self.position += end + 1;
             flags = true;
@@ -514,7 +514,7 @@ impl ShellParser<'_> {
                 _ => self.parse_piece(byte, &mut word, true)?,
             }
         }
-        self.error("its brackets do not match")
+        self.error("unmatched bracket")
     }
 
     /// A `'` in `"${x:-…}"`. It quotes nothing, but bash looks for its pair, and other shells do

@@ -152,11 +152,11 @@ fn block_message_has_command_reason_and_alternative() {
     let message = crate::shell("cd /tmp && git push --force").message().unwrap();
     assert_eq!(
         message,
-        "ralph blocked `git push --force` (destructive git): commits that others may have are \
-         overwritten. Instead: push without force to a branch of your own. If it is meant, a person \
-         can allow it by an entry of \"hooks.allow\" in .ralph/settings.json."
+        "ralph blocked `git push --force` (destructive git): it can overwrite commits that others \
+         have. Instead: push to your own branch, without force. A user can allow it with \
+         \"hooks.allow\" in .ralph/settings.json."
     );
-    assert!(crate::shell("npx x").message().unwrap().starts_with("ralph noted `npx x` ("));
+    assert!(crate::shell("npx x").message().unwrap().starts_with("ralph warns about `npx x` ("));
     assert_eq!(crate::shell("ls").message(), None);
 }
 

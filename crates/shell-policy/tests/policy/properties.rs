@@ -196,7 +196,7 @@ proptest! {
 /// CPU time, since the machine may be busy.
 fn thread_cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    time.try_into().expect("a time that passed")
+    time.try_into().expect("elapsed time")
 }
 
 #[test]

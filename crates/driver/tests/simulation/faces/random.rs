@@ -434,7 +434,7 @@ impl Writer {
             43 => stalling(),
             44 => Event::Repository { head: "c1".into(), commits: Vec::new(), by_others: false },
             45 => Event::Recovered { run: "other".into(), processes: vec![leftover()] },
-            46 => Event::Planted { message: "it is now aside".into() },
+            46 => Event::Planted { message: "it was renamed".into() },
             _ => Event::RunEnded {
                 outcome: Outcome::Stalled,
                 exit_code: 1,

@@ -41,7 +41,7 @@ fn gates_run_after_failed_guardrail_without_overruling() {
             if adds { vec![feedback("lint"), feedback("marked")] } else { vec![feedback("lint")] };
         assert_eq!(run.machine.feedback(), told);
         let set = Event::FeedbackSet { parts: told };
-        assert!(run.emitted(&set), "told of once, and whole");
+        assert!(run.emitted(&set), "all feedback in one event");
     }
 }
 

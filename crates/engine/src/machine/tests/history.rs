@@ -33,13 +33,13 @@ struct World {
 impl World {
     fn carry_out(&mut self, actions: Vec<Action>) {
         for action in actions {
-            assert_eq!(self.finished, None, "nothing comes after the end: {action:?}");
+            assert_eq!(self.finished, None, "action after the end: {action:?}");
             match action {
                 Action::StartAgent(purpose) => {
                     let budget = self.budget.unwrap_or(f64::INFINITY);
-                    assert!(self.spent < budget, "nobody starts on a budget that is used up");
-                    assert!(self.idle(), "never two things at once");
-                    assert!(!self.stop_asked, "nothing is started after a stop");
+                    assert!(self.spent < budget, "an agent started without budget");
+                    assert!(self.idle(), "two jobs at once");
+                    assert!(!self.stop_asked, "a start after a stop");
                     self.agent = Some(purpose);
                     self.starting = true;
                     self.end_agent_asked = false;
@@ -93,8 +93,8 @@ impl World {
                 Action::Emit(_, Event::IterationStarted { max_iterations }) => {
                     self.iterations += 1;
                     self.open_iterations += 1;
-                    assert_eq!(self.open_iterations, 1, "every iteration ends before the next");
-                    assert!(self.iterations <= max_iterations, "never more than the limit");
+                    assert_eq!(self.open_iterations, 1, "iterations overlap");
+                    assert!(self.iterations <= max_iterations, "more iterations than the limit");
                 }
                 Action::Emit(_, Event::IterationEnded { complete, .. }) => {
                     self.open_iterations -= 1;
@@ -102,15 +102,15 @@ impl World {
                 }
                 Action::Emit(..) => {}
                 Action::Finish { outcome, .. } => {
-                    assert!(self.idle(), "nothing is left running");
-                    assert_eq!(self.open_iterations, 0, "every start has an end");
+                    assert!(self.idle(), "a job is still running");
+                    assert_eq!(self.open_iterations, 0, "an iteration without an end");
                     let complete =
                         matches!(outcome, Outcome::Complete | Outcome::CompleteScmFailed);
                     if complete {
-                        assert!(!self.guardrail_failed, "never complete with a failed guardrail");
-                        assert!(!self.unseen, "never complete with what no guardrail has seen");
-                        assert!(self.complete_claimed, "never complete unsaid");
-                        assert!(!self.stop_at_once, "a stop is always honoured");
+                        assert!(!self.guardrail_failed, "complete with a failed guardrail");
+                        assert!(!self.unseen, "complete with unchecked work");
+                        assert!(self.complete_claimed, "complete without a signal");
+                        assert!(!self.stop_at_once, "a stop was ignored");
                     }
                     self.finished = Some(outcome);
                 }

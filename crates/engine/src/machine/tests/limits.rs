@@ -185,7 +185,7 @@ fn run_continues_when_reported_cost_is_below_estimate() {
         let report = AgentReport { usage: tokens(told), ..failed(Class::Limited) };
         run.give(Input::AgentEnded(Box::new(report)));
         let expected = ends.then_some((Outcome::Budget, 3));
-        let warns = |action: &Action| matches!(action, Action::Emit(_, Event::Warning { message }) if message.contains("goes on"));
+        let warns = |action: &Action| matches!(action, Action::Emit(_, Event::Warning { message }) if message.contains("the run continues"));
         assert_eq!((run.outcome(), run.starts_agent()), (expected, !ends), "{told:?}");
         assert_eq!(run.actions.iter().any(warns), !ends, "{told:?}");
     }
@@ -218,7 +218,8 @@ fn wait_beyond_run_duration_ends_run() {
     }
     let mut run = start();
     run.agent(limited(Some(run.now.wall_ms / 1000 + 1_800)));
-    let said = "the limit ends at 1970-01-12 14:17 UTC, in 30m1s, and the time of this run is used up in 40.0s";
+    let said = "the rate limit resets at 1970-01-12 14:17 UTC, in 30m1s, but the run's time is up \
+                in 40.0s";
     assert_eq!(message(&run).as_deref(), Some(said));
     let retry = Retry { backoff_ms: 50_000, backoff_cap_ms: 50_000, ..rules().retry };
     let mut run = Loop::start(Rules { budget, retry, ..rules() });
@@ -226,7 +227,7 @@ fn wait_beyond_run_duration_ends_run() {
     assert_eq!(run.outcome(), None);
     run.until_deadline().agent(failed(Class::Failed));
     assert_eq!(run.outcome(), Some((Outcome::Budget, 3)));
-    let said = "the next attempt is due in 50.0s, and the time of this run is used up in 10.0s";
+    let said = "the next attempt is due in 50.0s, but the run's time is up in 10.0s";
     assert_eq!(message(&run).as_deref(), Some(said));
 }
 
@@ -257,8 +258,8 @@ fn run_time_budget_ends_guardrails_scm_tasks_and_waits() {
     let mut run = Loop::start(Rules { budget, scm: vec![ScmTaskKind::Commit], ..rules() });
     let begun = run.now.mono_ms;
     run.agent(done()).until_deadline();
-    assert_eq!(run.actions, [Action::EndScmTask { timed_out: false }], "a look may hang as well");
-    assert_eq!(run.now.mono_ms, begun + 1_000 + 30_000, "and has its time for what was checked");
+    assert_eq!(run.actions, [Action::EndScmTask { timed_out: false }], "git status may hang, too");
+    assert_eq!(run.now.mono_ms, begun + 1_000 + 30_000, "with time left to commit checked work");
     run.give(Input::ScmStatus(ScmStatus::Dirty { has_message: false }));
     assert_eq!(run.outcome(), used_up);
 
@@ -283,7 +284,7 @@ fn run_time_budget_ends_guardrails_scm_tasks_and_waits() {
     let mut run = Loop::start(Rules { budget, ..rules() });
     let until = run.now.wall_ms / 1000 + 600;
     run.agent(limited(Some(until)));
-    assert_eq!(run.outcome(), used_up, "a limit is not waited for beyond it");
+    assert_eq!(run.outcome(), used_up, "no wait beyond the budget");
 }
 
 #[test]

@@ -70,14 +70,14 @@ fn stopped_attempt_is_judged_if_no_checks_are_needed() {
     let agent_ends = |report| Input::AgentEnded(Box::new(report));
     let table = [
         ("said done", rules(), vec![], vec![agent_ends(done())], complete),
-        ("said nothing of it", rules(), vec![], vec![agent_ends(answered())], ended),
+        ("not done", rules(), vec![], vec![agent_ends(answered())], ended),
         ("failed", rules(), vec![], vec![agent_ends(failed(Class::Failed))], cut_off),
         ("limited", rules(), vec![], vec![agent_ends(failed(Class::Limited))], cut_off),
         ("unchecked", checked(), vec![], vec![agent_ends(done())], cut_off),
         ("uncommitted", committing(), vec![], vec![agent_ends(done())], cut_off),
         ("checked", checked(), vec![agent_ends(done())], vec![passed()], complete),
         ("no claim", checked(), vec![agent_ends(answered())], vec![passed()], ended),
-        ("found wanting", checked(), vec![agent_ends(done())], vec![fails()], cut_off),
+        ("signal vetoed", checked(), vec![agent_ends(done())], vec![fails()], cut_off),
         (
             "a guardrail left",
             Rules { guardrails: vec![None, None], ..rules() },
@@ -118,7 +118,7 @@ fn stopped_attempt_is_judged_if_no_checks_are_needed() {
             run.give(input);
         }
         run.give(Input::Stop { signal: "SIGINT", now: false });
-        assert_eq!(run.outcome(), None, "{name}: it may finish");
+        assert_eq!(run.outcome(), None, "{name}: finishes first");
         for input in after {
             run.give(input);
         }
@@ -133,7 +133,7 @@ fn stopped_attempt_is_judged_if_no_checks_are_needed() {
             Action::Emit(_, Event::IterationEnded { cut_off, .. }) => Some(*cut_off),
             _ => None,
         });
-        assert_eq!(iteration, Some(expected.2), "{name}: whether it is begun again");
+        assert_eq!(iteration, Some(expected.2), "{name}: cut off");
     }
 }
 
@@ -154,7 +154,7 @@ fn pause_waits_for_running_iteration_only() {
     assert!(run.starts_agent());
     assert_eq!((run.machine.iteration(), run.machine.feedback().len()), (2, 1));
     run.give(go_on);
-    assert_eq!(run.actions, [], "it goes on already");
+    assert_eq!(run.actions, [], "already running");
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn pause_can_be_cancelled_or_stopped() {
 
     let mut run = Loop::start(Rules { max_iterations: 1, ..rules() });
     run.give(Input::Pause).agent(answered());
-    assert!(run.machine.is_finished(), "there is nothing left to pause");
+    assert!(run.machine.is_finished(), "no iteration left to pause");
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn signals_stop_after_job_then_at_once_then_kill() {
     assert_eq!(run.actions, [Action::KillJob, stop(&run, true)]);
     let mut run = Loop::start(rules());
     run.give(Input::AgentStarted).give(Input::Signal(StopSignal::HangUp));
-    assert!(run.asked(&Action::EndAgent(EndCause::Interrupt)), "nobody is there to send another");
+    assert!(run.asked(&Action::EndAgent(EndCause::Interrupt)), "a hang-up sends no second signal");
 }
 
 #[test]

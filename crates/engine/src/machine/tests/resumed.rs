@@ -199,7 +199,7 @@ fn resumed_iteration_keeps_its_remaining_budget() {
     let before_retry = left(cut_off(ended(failed(Class::Failed))), 0.0, None);
     let mut run = resumed(time(1_500), before_retry);
     run.until_deadline().give(Input::AgentStarted);
-    assert_eq!(run.machine.deadline(), Some(run.now.mono_ms + 500), "a retry has no more");
+    assert_eq!(run.machine.deadline(), Some(run.now.mono_ms + 500), "a retry gets the same time");
     for rules in [money(0.5), time(1_000)] {
         let checks = Rules { guardrails: vec![None], ..rules };
         let mut run = resumed(checks, state.clone());
@@ -287,7 +287,7 @@ fn resume_commits_open_answer_with_saved_message() {
     assert!(run.asked(&Action::CheckScmStatus));
     assert!(
         asks(run.give(Input::ScmStatus(ScmStatus::Dirty { has_message: false }))),
-        "nobody has been asked yet"
+        "no message was requested before"
     );
     let given =
         ResumePoint { commit_message: Some("Do it".to_owned()), ..cut_off(unchecked(answered())) };

@@ -64,7 +64,10 @@ fn changes_made_during_commit_message_are_not_committed() {
         assert!(run.emitted(&vetoed), "{:?}", run.actions);
         let is_noted =
             |action: &Action| matches!(action, Action::Emit(_, Event::CompletionChecked { .. }));
-        assert!(!run.actions.iter().any(is_noted), "whoever goes on has to check it");
+        assert!(
+            !run.actions.iter().any(is_noted),
+            "unchecked work must not be recorded as checked"
+        );
         if gates {
             assert!(run.asked(&Action::CheckGates { claimed: false, checks_passed: false }));
             run.give(Input::GatesChecked(GateVerdict::Complete));
@@ -114,7 +117,7 @@ fn scm_failure_changes_only_final_outcome() {
     let mut run = Loop::start(Rules { scm, ..rules() });
     run.agent(answered());
     run.give(Input::ScmTaskEnded { ok: false, feedback: None });
-    assert!(run.starts_agent(), "the loop goes on");
+    assert!(run.starts_agent(), "the loop continues");
     run.agent(done());
     run.give(Input::ScmTaskEnded { ok: false, feedback: None });
     assert_eq!(run.outcome(), Some((Outcome::CompleteScmFailed, 5)));
@@ -189,7 +192,7 @@ fn scm_tasks_have_their_own_timeout() {
     run.agent(answered()).give(Input::ScmStatus(ScmStatus::Clean)).until_deadline();
     assert_eq!(run.actions, ended, "a task");
     run.give(Input::ScmTaskEnded { ok: false, feedback: None });
-    assert!(run.starts_agent(), "the loop goes on");
+    assert!(run.starts_agent(), "the loop continues");
     run.agent(done()).give(Input::ScmStatus(ScmStatus::Clean)).until_deadline();
     run.give(Input::ScmTaskEnded { ok: true, feedback: None });
     assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));

@@ -158,12 +158,12 @@ mod tests {
             idle_programs: &[],
         };
         let held = |users: &LockUsers<'_>| find_use(&path, users);
-        assert_eq!(held(&nobody), None, "there is none");
+        assert_eq!(held(&nobody), None, "no such lock");
         let open = std::fs::File::create(&path).unwrap();
         if find_visibility(&path) == Some(false) {
-            return assert_eq!(held(&nobody), Some(true), "nobody can tell");
+            return assert_eq!(held(&nobody), Some(true), "unknown users");
         }
-        assert_eq!(held(&nobody), Some(true), "it is open in this very process");
+        assert_eq!(held(&nobody), Some(true), "open in this process");
         drop(open);
         assert_eq!(held(&nobody), Some(false));
         let name = std::fs::read_to_string("/proc/self/comm").unwrap();

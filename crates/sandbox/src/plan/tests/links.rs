@@ -88,9 +88,9 @@ fn plan_skips_link_out_of_writable_place_with_note() {
         assert!(!shows_ssh(&plan), "{line}: {:?}", plan.mounts);
         let [note] = plan.notes.as_slice() else { panic!("{line}: {:?}", plan.notes) };
         assert!(note.starts_with(&format!("sandbox: skipped {what} ")), "{note}");
-        assert!(note.contains(&link) && note.contains(" leads out of "), "{note}");
+        assert!(note.contains(&link) && note.contains(" points out of "), "{note}");
         assert!(note.contains(SSH), "{note}");
-        assert!(!note.contains(" to sandbox.") && note.contains("holds secrets"), "{note}");
+        assert!(!note.contains(" to sandbox.") && note.contains("contains secrets"), "{note}");
         // With only what the sandbox itself makes writable.
         let mut elsewhere = wanted.clone();
         elsewhere.project = "/home/u/src/third".into();
@@ -249,9 +249,9 @@ fn plan_advises_about_skipped_link_unless_secret() {
         more.push("/home/u/.config/gh/hosts.yml");
         let plan = plan_of(&with_env("PATH", "/home/u/src/project/bin"), &more);
         let note = plan.notes.join("; ");
-        let advice = format!("if you made this link and the agent needs it, add {target} to");
+        let advice = format!("if you created this link and the agent needs it, add {target} to");
         assert!(note.contains(&format!("to {target}")), "{target}: {note}");
         assert_eq!(note.contains(&advice), advised, "{target}: {note}");
-        assert_eq!(note.contains("holds secrets"), !advised, "{target}: {note}");
+        assert_eq!(note.contains("contains secrets"), !advised, "{target}: {note}");
     }
 }

@@ -400,8 +400,8 @@ fn link_to_secret_in_other_case_gets_no_advice() {
     let mut scene = scene;
     scene.inputs.env = vec![("PATH".into(), "/Users/me/src/shop/bin".into())];
     let plan = scene.plan();
-    let skipped = plan.notes.iter().find(|note| note.contains("leads out")).unwrap();
-    assert!(skipped.contains("which holds secrets"), "{skipped}");
+    let skipped = plan.notes.iter().find(|note| note.contains("points out")).unwrap();
+    assert!(skipped.contains("which contains secrets"), "{skipped}");
 }
 
 #[test]
