@@ -128,17 +128,16 @@ fn check_silent_service(facts: &Facts, real: &RealAgent, output: &Output) {
     assert_eq!(hung["class"], "timed_out");
     assert_eq!(events.last("agent_ended")["class"], "answered", "it was tried again");
     // codex reports tokens only at the end of a turn.
-    let (tokens, attempt, run) = if facts.reports_usage_early {
-        (7_000, "(tokens: 7K in", "tokens: 7.5K in")
-    } else {
-        (0, "(tools: 1, time:", "tokens: 500 in")
+    let (tokens, attempt) = match facts.reports_usage_early {
+        true => (7_000, "(tokens: 7K in"),
+        false => (0, "(tools: 1, time:"),
     };
     assert_eq!(hung["usage"]["input_tokens"], tokens, "{hung}");
     assert_eq!(events.last("run_ended")["usage"]["input_tokens"], tokens + 500);
     let line =
         |words: &str| output.stdout.lines().find(|line| line.contains(words)).expect("a line");
     assert!(line("The agent timed out").contains(attempt), "{}", line("The agent timed out"));
-    assert!(line("Done after").contains(run), "{}", line("Done after"));
+    assert!(line("Done after").contains("about $"), "{}", line("Done after"));
     assert_eq!(real.project.processes(), []);
 }
 

@@ -127,7 +127,7 @@ fn stories_marked_before_kill_are_checked_again(facts: &Facts) {
     running.signal(rustix::process::Signal::KILL);
     running.wait().killed_by(rustix::process::Signal::KILL);
     assert!(project.has(".ralph-active"));
-    work().run().code(0).stderr_has("asked to look again: US-001, US-002");
+    work().run().code(0).stderr_has("so the agent must verify it: US-001, US-002");
     let requests = real.first_requests();
     let prompt = requests.last().expect("a request")["body"].to_string();
     assert!(prompt.contains("Before anything else, verify them"), "{prompt}");
