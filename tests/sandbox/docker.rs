@@ -175,7 +175,7 @@ fn docker_failure_only_in_project_is_error() {
     let made = calls(&project);
     assert!(made.last().unwrap().starts_with("<rm><-f><ralph-project-"), "{made:?}");
     works_only_in(&project, "nowhere");
-    go(&[]).code(2).stderr_has("the sandbox docker: ").stderr_lacks("works on this machine");
+    go(&[]).code(2).stderr_has("sandbox docker: ").stderr_lacks("works on this machine");
 }
 
 #[test]

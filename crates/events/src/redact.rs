@@ -102,7 +102,7 @@ fn is_secret_url_variable(name: &str) -> bool {
 pub fn redact(document: &mut Value) {
     let env = document.pointer_mut("/agent/env");
     for (name, value) in env.and_then(Value::as_object_mut).into_iter().flatten() {
-        if value.as_str().is_some_and(|text| looks_secret(name) || holds_secret(text)) {
+        if value.as_str().is_some_and(|text| looks_secret(name) || is_secret_variable(name, text)) {
             *value = REDACTED.into();
         }
     }

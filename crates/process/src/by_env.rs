@@ -67,7 +67,8 @@ fn terminate_all(
     mut hurry: impl FnMut() -> bool,
 ) -> Vec<Leftover> {
     let mut members = find_members(source, mark);
-    let leftovers = members.iter().map(|member| member.leftover(source)).collect();
+    let mut leftovers: Vec<Leftover> =
+        members.iter().map(|member| member.leftover(source)).collect();
     for member in &members {
         member.terminate(source);
     }
@@ -87,7 +88,14 @@ fn terminate_all(
         // Those seen before stay listed: they may have changed their environment. A reused pid is
         // not signalled.
         let new = find_members(source, mark);
-        if (gone && new.is_empty()) || source.now_ms() >= give_up_at {
+        if gone && new.is_empty() {
+            return leftovers;
+        }
+        if source.now_ms() >= give_up_at {
+            let now = source.now_ms();
+            for (leftover, member) in leftovers.iter_mut().zip(&members) {
+                leftover.survived = !source.wait_until_gone(&[member.identity], now);
+            }
             return leftovers;
         }
         members.extend(new);
@@ -132,8 +140,10 @@ mod tests {
         source.find(201).ignores_term = true;
         source.find(202).ignores_term = true;
         source.find(202).survives_kill = true;
-        terminate_all(&mut source, MARK, 500, || false);
+        let leftovers = terminate_all(&mut source, MARK, 500, || false);
         assert!(!source.has(201) && source.has(202));
         assert_eq!(source.now_ms, 1_000 + 500 + GIVE_UP_MS);
+        let survived = |pid| leftovers.iter().any(|it| it.pid == pid && it.survived);
+        assert!(!survived(201) && survived(202), "{leftovers:?}");
     }
 }

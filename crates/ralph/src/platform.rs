@@ -44,7 +44,7 @@ const LINUX_ONLY: [Evidence; PLATFORMS.len()] = [Tested, TypeChecked, Missing, M
 pub const GUARANTEES: &[Guarantee] = &[
     Guarantee { text: "runs loops, guardrails and SCM tasks; resumes them", evidence: PORTABLE },
     Guarantee { text: "kills every process that an agent started", evidence: PORTABLE },
-    Guarantee { text: "kills the agent at once if ralph is killed", evidence: LINUX_ONLY },
+    Guarantee { text: "stops the agent at once if ralph itself is killed", evidence: LINUX_ONLY },
     Guarantee { text: "finds orphaned processes after `kill -9`", evidence: PORTABLE },
     Guarantee { text: "removes git locks that a killed git left behind", evidence: LINUX_ONLY },
     Guarantee { text: "waits for processes and files without polling", evidence: PORTABLE },

@@ -29,13 +29,26 @@ fn code_variable_kind(name: &OsStr) -> Option<CodeVariableKind> {
         | "GIT_CONFIG_SYSTEM" | "GIT_EXEC_PATH" | "GIT_TEMPLATE_DIR" | "GNUPGHOME" | "LOCPATH"
         | "NODE_PATH" | "OPENSSL_CONF" | "OPENSSL_ENGINES" | "OPENSSL_MODULES" | "PERL5LIB"
         | "PERLLIB" | "PYTHONHOME" | "PYTHONPATH" | "PYTHONSTARTUP" | "PYTHONUSERBASE"
-        | "RUBYLIB" | "SHELL" | "XDG_CONFIG_HOME" | "ZDOTDIR" => CodeVariableKind::Paths,
+        | "RUBYLIB" | "SHELL" | "XDG_CONFIG_DIRS" | "XDG_CONFIG_HOME" | "XDG_DATA_DIRS"
+        | "XDG_DATA_HOME" | "ZDOTDIR" => CodeVariableKind::Paths,
         "JAVA_TOOL_OPTIONS" | "JDK_JAVA_OPTIONS" | "NODE_OPTIONS" | "PERL5OPT" | "RUBYOPT"
         | "_JAVA_OPTIONS" => CodeVariableKind::Options,
-        "EDITOR" | "GIT_ASKPASS" | "GIT_EDITOR" | "GIT_EXTERNAL_DIFF" | "GIT_PAGER"
-        | "GIT_PROXY_COMMAND" | "GIT_SSH" | "GIT_SSH_COMMAND" | "LESSCLOSE" | "LESSOPEN"
-        | "PAGER" | "SSH_ASKPASS" | "VISUAL" => CodeVariableKind::Command,
-        "GIT_SEQUENCE_EDITOR" => CodeVariableKind::Command,
+        "BROWSER"
+        | "EDITOR"
+        | "GIT_ASKPASS"
+        | "GIT_EDITOR"
+        | "GIT_EXTERNAL_DIFF"
+        | "GIT_PAGER"
+        | "GIT_PROXY_COMMAND"
+        | "GIT_SSH"
+        | "GIT_SSH_COMMAND"
+        | "LESSCLOSE"
+        | "LESSOPEN"
+        | "GIT_SEQUENCE_EDITOR"
+        | "MANPAGER"
+        | "PAGER"
+        | "SSH_ASKPASS"
+        | "VISUAL" => CodeVariableKind::Command,
         _ => return None,
     })
 }

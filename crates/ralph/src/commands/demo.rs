@@ -79,7 +79,8 @@ pub fn demo(args: &DemoArgs) -> Result<u8, Error> {
     crate::cli::print(&format!(
         "\nThe commit it made:\n\n{log}\n{place}\n\n\
          To do the same in your own project:\n\n  \
-         ralph run -p \"Make the tests pass. Then answer <response>DONE</response>.\" -- claude\n"
+         ralph run --check \"make test\" -p \"Make the tests pass. \\\n    \
+         Answer <response>DONE</response> when they do.\" -- claude\n"
     ))?;
     Ok(code)
 }

@@ -17,7 +17,7 @@ pub fn last_answer<'e>(
                 is_closed |= !is_muted;
             }
             Event::ToolStarted { subagent: false, .. } => is_closed = true,
-            Event::Retracted { .. } => answer.clear(),
+            Event::Retracted { .. } if !is_muted => answer.clear(),
             Event::Text { text, joined, subagent: false } if !is_muted => {
                 if std::mem::take(&mut is_closed) {
                     answer.clear();

@@ -126,7 +126,8 @@ fn excerpt(text: &str) -> Vec<String> {
 /// The feedback about a check starts with its name.
 fn is_feedback_of(check: &GuardrailResult, feedback: &str) -> bool {
     let rest = feedback.strip_prefix("Guardrail \"");
-    rest.is_some_and(|rest| rest.starts_with(check.command.as_str()))
+    let rest = rest.and_then(|rest| rest.strip_prefix(check.command.as_str()));
+    rest.is_some_and(|rest| rest.starts_with('"'))
 }
 
 /// Heading and end of the output of the failing check.

@@ -1,12 +1,12 @@
 //! Finds agents, the test command and git for `ralph init`.
 
-use std::fs;
 use std::path::Path;
 
 use serde_json::{Value, json};
 
 use crate::commands::agents::find_agent;
 use ralph_git as git;
+use ralph_store::safe_fs;
 
 /// The facts about a project and this machine that settings can start from.
 #[derive(Debug, Default)]
@@ -68,6 +68,8 @@ impl Detection {
     }
 }
 
+const MAX_FILE: u64 = 1 << 20;
+
 /// Reads a test command from the text of a file in a project.
 type FindCommand = fn(&Path, &str) -> Option<String>;
 
@@ -95,7 +97,8 @@ const TEST_FILES: [(&str, FindCommand); 18] = [
 
 pub(super) fn test_command(root: &Path) -> Option<TestCommand> {
     TEST_FILES.iter().find_map(|(name, command)| {
-        let text = fs::read(root.join(name)).ok()?;
+        // Agents can write these files.
+        let text = safe_fs::read_within(root, &root.join(name), MAX_FILE).ok()?;
         let command = command(root, &String::from_utf8_lossy(&text))?;
         Some(TestCommand { command, found_in: name })
     })
@@ -150,6 +153,8 @@ fn gradle(root: &Path, _: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
