@@ -12,7 +12,7 @@ use crate::style::TextRole;
 use crate::time_text::local_time;
 use crate::warning_text::warning_text;
 use ralph_events::event::{Class, Event, Leftover, Outcome, Purpose, Stamp, WaitReason};
-use ralph_events::run_state::{Cost, RunState};
+use ralph_events::run_state::RunState;
 use ralph_events::text;
 
 const MAX_PROCESSES: usize = 5;
@@ -27,11 +27,16 @@ impl TerminalReporter {
         let loud = !self.style.quiet;
         match event {
             Event::RunStarted { .. } => self.run_started(at, event),
-            Event::RunContinued { after, iterations, cut_off, unchecked, usage, duration_ms }
-                if loud =>
-            {
-                let cost = Cost { reported: usage.cost_usd, estimated: None };
-                let effort = format_effort(*iterations, false, *duration_ms, cost);
+            Event::RunContinued { after, iterations, cut_off, unchecked, usage, .. } if loud => {
+                let next = cut_off.or(*unchecked).unwrap_or(iterations.saturating_add(1));
+                let run_id = short_id(&run.info.run);
+                let mut pen = self.line(at, Paragraph::Run);
+                pen.text("Resuming run ").untrusted(run_id);
+                pen.text(&format!(": iteration {next} of {}", run.info.max_iterations));
+                if let Some(dollars) = usage.cost_usd {
+                    pen.text(&format!(", {} spent so far", text::format_dollars(dollars)));
+                }
+                pen.end();
                 let mut pen = self.line(at, Paragraph::Run);
                 pen.text(&format!("Resumed after {}", continued_after_text(*after)));
                 if let Some(iteration) = cut_off {
@@ -40,7 +45,7 @@ impl TerminalReporter {
                 if let Some(iteration) = unchecked {
                     pen.text(&format!(": checking the work of iteration {iteration} first"));
                 }
-                pen.text(&format!(". So far{}.", effort.replacen(" after", "", 1))).end();
+                pen.text(".").end();
             }
             Event::IterationStarted { max_iterations } if loud => {
                 let (number, rule) = (format_progress(at.iteration, *max_iterations), marks.rule);

@@ -7,6 +7,7 @@ use crate::workers::registry::Workers;
 use crate::workers::store::{StoredState, Worker};
 use ralph_events::control_chars::strip_control_chars;
 use ralph_events::error::Error;
+use ralph_events::exit_code;
 use ralph_events::json_writer;
 use ralph_events::text;
 use ralph_report::run_table::cost_text;
@@ -44,9 +45,11 @@ impl WorkerRow {
         let StoredState::State(state) = &self.state else { return self.status().to_owned() };
         let word = state_word(state, self.alive);
         match state.outcome {
+            _ if has_failed_scm(state) => format!("{word} (SCM)"),
             Some(outcome) if state.status.has_ended() && outcome.as_str() != word => {
                 format!("{word} ({})", outcome.as_str())
             }
+            None if word == "ended" => format!("{word} (stopped)"),
             _ => word.to_owned(),
         }
     }
@@ -79,13 +82,22 @@ impl WorkerRow {
     }
 }
 
+fn has_failed_scm(state: &WorkerState) -> bool {
+    state.exit_code == Some(exit_code::SCM_FAILED)
+}
+
 fn state_word(state: &WorkerState, alive: bool) -> &'static str {
     match (state.status, state.outcome) {
+        _ if has_failed_scm(state) => "failed",
         (WorkerStatus::Stopped, Some(WorkerOutcome::Complete)) => "complete",
         (WorkerStatus::Failed, _) | (_, Some(WorkerOutcome::Stalled)) => "failed",
         (WorkerStatus::Stopped, _) => "ended",
         (WorkerStatus::Paused, _) if alive && state.iteration_open => "pausing",
-        (WorkerStatus::Paused, _) if !alive && state.foreground => "interrupted",
+        // Stopped by Ctrl+C; without an exit code, ralph was killed.
+        (WorkerStatus::Paused, _) if !alive && state.foreground => match state.exit_code {
+            Some(_) => "ended",
+            None => "interrupted",
+        },
         (WorkerStatus::Paused, _) => "paused",
         (WorkerStatus::Running, _) if !alive => "interrupted",
         (WorkerStatus::Running, _) if state.asks => "asks",
