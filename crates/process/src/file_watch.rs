@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
+use rustix::io::Errno;
 use rustix::process::Pid;
 
 use super::platform;
@@ -83,6 +84,10 @@ impl ExitWatch {
     /// `None` if there is no such process. The caller must know that the pid was not reused.
     pub fn new(pid: u32) -> Option<ExitWatch> {
         let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
+        // kqueue takes an unknown process for one that has just ended.
+        if rustix::process::test_kill_process(pid) == Err(Errno::SRCH) {
+            return None;
+        }
         let watch = platform::ProcessWatch::exits(&[pid]);
         watch.is_complete().then_some(ExitWatch(watch))
     }
