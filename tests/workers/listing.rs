@@ -8,7 +8,10 @@ use crate::support::{LONG, Project, wait_until};
 #[test]
 fn workers_are_listed_as_table_json_and_names() {
     let shop = Workshop::new();
-    shop.ralph(["ls"]).run().code(0).stdout_is("no workers yet; start one with `ralph spawn`\n");
+    shop.ralph(["ls"])
+        .run()
+        .code(0)
+        .stdout_is("no runs yet; start one with `ralph run` or `ralph spawn`\n");
     shop.ralph(["ls", "--format", "json"]).run().code(0).stdout_is("[]\n");
     shop.ralph(["status"]).run().code(0).stdout_has("no workers are running");
     let agent = shop.waiting_agent();

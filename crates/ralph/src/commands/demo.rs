@@ -65,8 +65,6 @@ pub fn demo(args: &DemoArgs) -> Result<u8, Error> {
         flag("agent.command", json!(agent)),
         flag("agent.flags", json!(if args.fast { vec!["--fast"] } else { vec![] })),
         flag("agent.type", json!("claude")),
-        // Avoids the warning about switched-off approvals.
-        flag("agent.autonomous", json!(false)),
     ];
     let mut run = LoopArgs::default();
     run.prompt.prompt_file = Some(dir.join(demo::PROMPT_FILE));

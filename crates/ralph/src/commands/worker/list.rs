@@ -129,7 +129,7 @@ pub fn ls(args: &LsArgs) -> Result<u8, Error> {
             ListFormat::Names => all.iter().map(|it| format!("{}\n", it.worker.name)).collect(),
             ListFormat::Json => to_json_array(&all),
             ListFormat::Table if all.is_empty() => {
-                "no workers yet; start one with `ralph spawn`\n".to_owned()
+                "no runs yet; start one with `ralph run` or `ralph spawn`\n".to_owned()
             }
             ListFormat::Table => {
                 sort_rows(&mut all);
