@@ -115,7 +115,7 @@ enum SignalMatcher {
         signal: TagSignal,
         scanner: TagScanner,
     },
-    /// Text is kept, to tell signals in an echo.
+    /// Text is kept, to recognize signals that are part of an echo.
     Recent {
         signal: Signal,
         echoed: PromptPattern,

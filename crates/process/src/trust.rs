@@ -412,7 +412,7 @@ mod tests {
             assert_eq!(visited(&folded), [Path::new(dir)], "{path}");
             assert!(visited(&exact).is_empty(), "{path}");
         }
-        // It may be another directory, on a volume that heeds case.
+        // It may be another directory, on a case-sensitive volume.
         let resolved = folded.resolve(Path::new("/Users/me/SHOP/x"), |_| None).unwrap();
         assert_eq!(resolved.escaped_dir(), Some(Path::new("/Users/me/shop")));
     }

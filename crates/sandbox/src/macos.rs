@@ -37,7 +37,7 @@ pub(crate) fn prepare(
     }
 }
 
-/// Runs an internal subcommand; `None` if there is no such.
+/// Runs an internal subcommand; `None` if there is no such command.
 pub(crate) fn inner_main(command: &str, args: &[OsString]) -> Option<u8> {
     (command == seatbelt::COMMAND).then(|| seatbelt::exec_main(args))
 }

@@ -164,7 +164,7 @@ pub(super) fn find_secrets(text: &str) -> Vec<Range<usize>> {
     merged
 }
 
-/// The password of every tutorial is none.
+/// The well-known example password is not a secret.
 fn is_url_password(host: &str, password: &str) -> bool {
     let is_example = password == "postgres" && ["localhost", "127.0.0.1"].contains(&host);
     !is_example && !is_reference(password)

@@ -6,6 +6,7 @@ use super::words::{count, format_time, group_thousands, sentence, short_commit_i
 use super::{DiffStat, RunActivity, Summary};
 use crate::next_steps::{NextSteps, RunEnding};
 use crate::state_word::StateWord;
+use crate::terminal::short_id;
 use ralph_events::event::{Class, Outcome, WaitReason};
 use ralph_events::run_state::{GuardrailResult, Wait};
 use ralph_events::text;
@@ -341,7 +342,7 @@ fn ending_steps(facts: &Summary, zone: &TimeZone) -> NextSteps {
 
 /// Returns the end of the run's id, which commands accept.
 pub(super) fn short_run_id(facts: &Summary) -> &str {
-    text::suffix(&facts.info.run, 4)
+    short_id(&facts.info.run)
 }
 
 pub(super) fn is_complete(facts: &Summary) -> bool {

@@ -43,8 +43,7 @@ impl TerminalReporter {
 
 /// The last four characters of a run's id, which commands accept.
 pub(crate) fn short_id(run: &str) -> &str {
-    let start = run.char_indices().rev().nth(3).map_or(0, |(index, _)| index);
-    &run[start..]
+    text::suffix(run, 4)
 }
 
 fn rows(event: &Event<'_>) -> Vec<(&'static str, String)> {

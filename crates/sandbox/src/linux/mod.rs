@@ -46,7 +46,7 @@ pub(crate) fn prepare(
     }
 }
 
-/// Runs an internal subcommand; `None` if there is no such.
+/// Runs an internal subcommand; `None` if there is no such command.
 pub(crate) fn inner_main(command: &str, args: &[OsString]) -> Option<u8> {
     match command {
         init_process::COMMAND => Some(init_process::main(args)),

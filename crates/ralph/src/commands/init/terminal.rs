@@ -24,7 +24,7 @@ impl<'fd, O: Write> TerminalPrompter<'fd, O> {
     pub(super) fn new(input: BorrowedFd<'fd>, output: O) -> io::Result<Self> {
         let (signals, sender) = UnixStream::pair()?;
         for signal in [SIGINT, SIGTERM, SIGHUP] {
-            // For good: the process ends with the dialog.
+            // Never unregistered: the process ends with the dialog.
             signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
         }
         Ok(TerminalPrompter { input, output, signals, pending: Vec::new() })
