@@ -20,7 +20,10 @@ fn assert_refused(output: &Output) -> &Output {
 #[test]
 fn invalid_settings_are_named_and_nothing_starts() {
     let cases: [(&str, &[&str]); 16] = [
-        (r#"{"agnet": {}}"#, &["settings.json: agnet", "did you mean agent?"]),
+        (
+            r#"{"agnet": {}}"#,
+            &["agnet: unknown key (", "settings.json:1)\nhint: did you mean agent?"],
+        ),
         (r#"{"agent": {"comand": "x"}}"#, &["agent.comand", "did you mean agent.command?"]),
         (r#"{"maximumIterations": "ten"}"#, &["maximumIterations", "\"ten\""]),
         (r#"{"maximumIterations": 0}"#, &["maximumIterations", "at least 1"]),

@@ -89,7 +89,7 @@ fn settings_errors_are_reported_together_before_start() {
     let output = run(&project, &["-p", "do it"], &json!([project.record_step()])).run();
     output
         .code(2)
-        .stderr_has(".ralph/settings.json: ")
+        .stderr_has(".ralph/settings.json:")
         .stderr_has("maxmumIterations")
         .stderr_has("maximumIterations")
         .stderr_has("agent.flags")

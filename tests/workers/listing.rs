@@ -90,9 +90,10 @@ fn watched_status_is_redrawn_in_place() {
     let terminal = shop.ralph(["ls", "--watch"]).in_tmux();
     terminal.wait_for_text(LONG, "other  working");
     terminal.resize(30, 3);
-    let screen = terminal.wait_for_text(LONG, "NAME   STATUS   ITERATION  EL…\n… and 2 more lines");
+    let screen = terminal.wait_for_text(LONG, "NAME   STATUS   ITERATION\n… and 2 more lines");
     assert_eq!(screen.trim_end().lines().count(), 2, "{screen}");
-    terminal.resize(120, 40);
+    terminal.resize(80, 40);
+    terminal.wait_for_text(LONG, "  LAST\nagent  working");
     shop.ralph(["kill", "--all"]).run().code(0);
     let screen = terminal.wait_for_text(LONG, "other  ended (killed)");
     assert_eq!(screen.matches("NAME").count(), 1, "{screen}");

@@ -51,13 +51,24 @@ fn older_run_of_a_name_is_found_by_its_id() {
     let ended = format!("run {old} has ended: limit (");
     there(&["pause", &old]).code(1).stderr_has(&ended);
     there(&["attach", &old]).code(1).stderr_has(&ended);
-    there(&["rm", &old]).code(1).stderr_has(&ended);
     there(&["kill", &old]).code(0).stderr_has(&ended).stdout_is("");
     there(&["wait", &old]).code(1).stdout_has("[ralph] agent: ");
     assert_eq!(shop.state().unwrap()["status"], "running", "the newer run goes on");
     shop.release();
     shop.wait();
     assert_eq!(shop.state().unwrap()["outcome"], "complete");
+    let rows =
+        || there(&["ls"]).code(0).stdout.lines().skip(1).map(str::to_owned).collect::<Vec<_>>();
+    let [new, past] = &rows()[..] else { panic!("{:?}", rows()) };
+    assert!(new.starts_with("agent  complete "), "{new}");
+    assert!(past.starts_with("agent  ended (limit) "), "{past}");
+    assert!(past.contains(&old[16..]), "{past}");
+    there(&["ls", "--format", "names"]).stdout_is("agent\n");
+    there(&["rm", &old]).code(0).stdout_is(&format!("removed {old}\n"));
+    assert_eq!(rows().len(), 1);
+    there(&["report", &old]).code(0);
+    there(&["rm", "--all"]).code(0).stdout_is("removed agent\n");
+    assert_eq!(rows(), [""; 0], "the last run of a removed name is no older run");
 }
 
 #[test]

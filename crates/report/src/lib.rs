@@ -19,6 +19,7 @@ pub mod status_line;
 pub mod stream_merger;
 pub mod style;
 pub mod summary;
+pub mod table;
 pub mod terminal;
 mod time_text;
 pub mod warning_text;

@@ -1,12 +1,11 @@
 //! `ralph runs`: past runs, one line each.
 
-use std::fmt::Write;
-
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
 use super::width;
 use crate::state_word::StateWord;
+use crate::table::{self, Column};
 use crate::time_text::format_local;
 use ralph_events::event::{Outcome, Usage};
 use ralph_events::journal;
@@ -73,64 +72,22 @@ pub(super) fn continued_after_text(outcome: Option<Outcome>) -> &'static str {
     }
 }
 
-/// Title, right-aligned, rank. Columns with a higher rank are left out first; rank 0 always stays.
-type Column = (&'static str, bool, u8);
-
 const COLUMNS: [Column; 9] = [
-    ("RUN", false, 0),
-    ("STARTED", false, 2),
-    ("COMMAND", false, 4),
-    ("AGENT", false, 5),
-    ("STATE", false, 0),
-    ("ITERATIONS", true, 3),
-    ("TIME", true, 1),
-    ("COST", true, 1),
-    ("TOKENS", true, 6),
+    Column::left("RUN", 0),
+    Column::left("STARTED", 2),
+    Column::left("COMMAND", 4),
+    Column::left("AGENT", 5),
+    Column::left("STATE", 0),
+    Column::right("ITERATIONS", 3),
+    Column::right("TIME", 1),
+    Column::right("COST", 1),
+    Column::right("TOKENS", 6),
 ];
 
 /// Formats the list as aligned columns, at most `room` columns wide.
 pub fn table(rows: &[RunRow], zone: &TimeZone, now_ms: i64, room: Option<usize>) -> String {
-    let cells: Vec<[String; COLUMNS.len()]> =
-        rows.iter().map(|row| cells(row, zone, now_ms)).collect();
-    let widths: [usize; COLUMNS.len()] = std::array::from_fn(|column| {
-        cells
-            .iter()
-            .map(|row| width::display_width(&row[column]))
-            .chain([COLUMNS[column].0.len()])
-            .max()
-            .unwrap_or(0)
-    });
-    let mut rank = u8::MAX;
-    if let Some(room) = room {
-        let width = |rank: u8| {
-            let shown = COLUMNS.iter().zip(widths).filter(|(it, _)| it.2 <= rank);
-            shown.map(|(_, width)| width + 2).sum::<usize>().saturating_sub(2)
-        };
-        let highest = COLUMNS.iter().map(|column| column.2).max().unwrap_or(0);
-        rank = (0..=highest).rev().find(|rank| width(*rank) <= room).unwrap_or(0);
-    }
-    let mut out = String::new();
-    let titles = COLUMNS.map(|column| column.0.to_owned());
-    for row in std::iter::once(&titles).chain(&cells) {
-        let start = out.len();
-        for ((cell, (_, right, own_rank)), width) in row.iter().zip(COLUMNS).zip(widths) {
-            if own_rank > rank {
-                continue;
-            }
-            if out.len() > start {
-                out.push_str("  ");
-            }
-            let pad = width - width::display_width(cell);
-            let (before, after) = if right { (pad, 0) } else { (0, pad) };
-            let _ = write!(out, "{:before$}{cell}{:after$}", "", "");
-        }
-        let fits =
-            room.map_or(out.len(), |room| start + width::prefix_within(&out[start..], room).len());
-        out.truncate(fits);
-        out.truncate(start + out[start..].trim_end().len());
-        out.push('\n');
-    }
-    out
+    let cells: Vec<_> = rows.iter().map(|row| cells(row, zone, now_ms)).collect();
+    table::format(COLUMNS, &cells, room)
 }
 
 fn cells(row: &RunRow, zone: &TimeZone, now_ms: i64) -> [String; COLUMNS.len()] {

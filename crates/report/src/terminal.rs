@@ -23,7 +23,7 @@ use std::time::Duration;
 use jiff::tz::TimeZone;
 
 use self::filtered::FilterBacklog;
-pub(crate) use self::header::short_id;
+pub use self::header::short_id;
 use self::paths::ProjectPaths;
 use self::pen::LineWriter;
 use self::speech::TextBlock;

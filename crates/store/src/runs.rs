@@ -12,6 +12,7 @@ use ralph_events::event::Outcome;
 use super::guardrail_logs;
 use super::private_files;
 use super::safe_fs;
+use super::save::save_without_sync;
 use ralph_events::journal::{self, Entries};
 use ralph_events::run_state::{RunEnd, RunState};
 
@@ -126,6 +127,20 @@ impl RunDir {
     /// Whether the run got as far as its first line.
     pub fn has_started(&self) -> bool {
         self.journal().metadata().is_ok_and(|meta| meta.len() > 0) || self.is_running()
+    }
+
+    /// Whether lists show the run.
+    pub fn is_listed(&self) -> bool {
+        self.has_started() && !self.unlisted_mark().exists()
+    }
+
+    /// Leaves the run out of lists. Its files stay.
+    pub fn unlist(&self) -> io::Result<()> {
+        save_without_sync(&self.unlisted_mark(), b"")
+    }
+
+    fn unlisted_mark(&self) -> PathBuf {
+        self.path.join("unlisted")
     }
 
     /// Whether the run is empty and too old to be starting.

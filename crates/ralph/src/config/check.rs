@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::args;
 use super::duration::{self, Duration};
+use super::key_lines::SUGGESTION;
 use super::schema::{
     allows, join, keys, literals, nearest_name, normalize_name, paths, quote, schema, type_of,
 };
@@ -43,8 +44,7 @@ pub(crate) fn find_problems(document: &Value) -> Vec<String> {
 fn check(schema: &Value, value: &Value, path: &str, problems: &mut Vec<String>) {
     if let Some(literals) = literals(schema) {
         if !literals.contains(&value) {
-            let expected: Vec<String> = literals.iter().map(ToString::to_string).collect();
-            problems.push(mismatch(&alternatives(&expected), value, path));
+            problems.push(unknown_value(&literals, value, path));
         }
         return;
     }
@@ -133,6 +133,17 @@ fn check_object(schema: &Value, map: &Map<String, Value>, path: &str, problems: 
     }
 }
 
+fn unknown_value(literals: &[&Value], value: &Value, path: &str) -> String {
+    let names: Vec<&str> = literals.iter().filter_map(|literal| literal.as_str()).collect();
+    let found = describe_value(path, value);
+    let found = found.strip_prefix("the string ").unwrap_or(&found);
+    let problem = format!("{path}: {found} is not one of {}", names.join(", "));
+    match value.as_str().and_then(|found| nearest_name(found, names.into_iter())) {
+        Some(nearest) => format!("{problem}{SUGGESTION}{nearest}?"),
+        None => problem,
+    }
+}
+
 fn mismatch(expected: &str, value: &Value, path: &str) -> String {
     let subject = if path.is_empty() { "the top level" } else { path };
     format!("{subject}: expected {expected}, found {}", describe_value(path, value))
@@ -195,7 +206,7 @@ fn describe_value(path: &str, value: &Value) -> String {
 fn unknown_key(parent: &str, key: &str, schema: &Value) -> String {
     let path = join(parent, key);
     match nearest_key(parent, key, schema) {
-        Some(nearest) => format!("{path}: unknown key; did you mean {nearest}?"),
+        Some(nearest) => format!("{path}: unknown key{SUGGESTION}{nearest}?"),
         None => {
             let names = keys(schema).map(|(name, _)| name).filter(|name| *name != "$schema");
             let known = names.collect::<Vec<_>>().join(", ");
@@ -261,8 +272,10 @@ mod tests {
             ),
             (
                 json!({"agent": {"type": "klaude"}}),
-                &["agent.type: expected \"claude\", \"codex\", \"amp\", \"cline\", \"opencode\", \
-                   \"gemini\", \"copilot\", \"qwen\", \"text\" or null, found the string \"klaude\""],
+                &[
+                    "agent.type: \"klaude\" is not one of claude, codex, amp, cline, opencode, gemini, \
+                   copilot, qwen, text; did you mean claude?",
+                ],
             ),
             (
                 json!({"agent": {"env": {"API_KEY": 12345, "LEVEL": 3, "a b": true, "x=y": ""}}}),
@@ -320,8 +333,7 @@ mod tests {
             (
                 json!({"guardrails": [{"failAction": "IGNORE"}, {"command": ""}, "make"]}),
                 &[
-                    "guardrails[0].failAction: expected \"APPEND\", \"PREPEND\" or \"REPLACE\", \
-                     found the string \"IGNORE\"",
+                    "guardrails[0].failAction: \"IGNORE\" is not one of APPEND, PREPEND, REPLACE",
                     "guardrails[0].command: missing",
                     "guardrails[1].command: must not be blank",
                     "guardrails[2]: expected an object, found the string \"make\"",
@@ -349,8 +361,8 @@ mod tests {
             ),
             (
                 json!({"sandbox": {"backend": "vm"}}),
-                &["sandbox.backend: expected \"none\", \"auto\", \"bwrap\", \"seatbelt\", \
-                   \"docker\", \"landlock\" or null, found the string \"vm\""],
+                &["sandbox.backend: \"vm\" is not one of none, auto, bwrap, seatbelt, docker, \
+                   landlock"],
             ),
         ] {
             assert_eq!(find_problems(&document), expected, "{document}");

@@ -8,6 +8,8 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use unicode_width::UnicodeWidthStr as _;
 
+use super::check;
+use super::key_lines::locate;
 use super::schema::quote;
 use ralph_events::error::Error;
 use ralph_store::user_files;
@@ -17,8 +19,23 @@ const MAX_BYTES: u64 = 4 << 20;
 
 const EXCERPT_COLUMNS: usize = 120;
 
+pub(crate) struct SettingsFile {
+    pub(crate) document: Value,
+    text: String,
+    /// For messages.
+    name: String,
+}
+
+impl SettingsFile {
+    /// Call it after changes of the document that keep its keys.
+    pub(super) fn problems(&self) -> Vec<String> {
+        let problems = check::find_problems(&self.document);
+        problems.iter().map(|problem| locate(problem, &self.text, &self.name)).collect()
+    }
+}
+
 /// `name` is for messages. `None` if the file does not exist.
-pub(crate) fn read(path: &Path, name: &str) -> Result<Option<Value>, Error> {
+pub(crate) fn read(path: &Path, name: &str) -> Result<Option<SettingsFile>, Error> {
     let bytes = match user_files::read_user_file(path, MAX_BYTES) {
         Ok(bytes) => bytes,
         Err(error) => {
@@ -34,7 +51,7 @@ pub(crate) fn read(path: &Path, name: &str) -> Result<Option<Value>, Error> {
     parse(bytes, name).map(Some)
 }
 
-pub(crate) fn parse(bytes: Vec<u8>, name: &str) -> Result<Value, Error> {
+fn parse(bytes: Vec<u8>, name: &str) -> Result<SettingsFile, Error> {
     let text = utf8_text(bytes, name)?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     if text.trim().is_empty() {
@@ -42,9 +59,12 @@ pub(crate) fn parse(bytes: Vec<u8>, name: &str) -> Result<Value, Error> {
             Error::config(format!("{name}: is empty")).hint("put {} into it, or run `ralph init`")
         );
     }
-    serde_json::from_str::<StrictValue>(text)
-        .map(|document| document.0)
-        .map_err(|error| malformed(text, name, &error))
+    match serde_json::from_str::<StrictValue>(text) {
+        Ok(StrictValue(document)) => {
+            Ok(SettingsFile { document, text: text.to_owned(), name: name.to_owned() })
+        }
+        Err(error) => Err(malformed(text, name, &error)),
+    }
 }
 
 pub(super) fn utf8_text(bytes: Vec<u8>, name: &str) -> Result<String, Error> {
@@ -175,7 +195,7 @@ mod tests {
     use super::*;
 
     fn problem(text: &str) -> String {
-        let unreadable = parse(text.into(), "s.json").unwrap_err();
+        let unreadable = parse(text.into(), "s.json").err().unwrap();
         match unreadable.hints.first() {
             Some(hint) => format!("{}\nhint: {hint}", unreadable.message),
             None => unreadable.message,
@@ -247,9 +267,10 @@ mod tests {
 
     #[test]
     fn byte_order_mark_is_accepted_but_invalid_utf8_is_not() {
-        assert_eq!(parse("\u{feff}{}".into(), "s.json").unwrap(), Value::Object(Map::new()));
+        let file = parse("\u{feff}{}".into(), "s.json").unwrap();
+        assert_eq!(file.document, Value::Object(Map::new()));
         assert_eq!(
-            parse(b"{\n\"a\": \"\xff\"}".into(), "s.json").unwrap_err().message,
+            parse(b"{\n\"a\": \"\xff\"}".into(), "s.json").err().unwrap().message,
             "s.json:2: not valid UTF-8"
         );
     }
@@ -257,13 +278,14 @@ mod tests {
     #[test]
     fn missing_directory_and_oversized_files_are_handled() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(read(&dir.path().join("none"), "n").unwrap(), None);
-        assert_eq!(read(dir.path(), "d").unwrap_err().message, "d: is a directory, not a file");
+        assert!(read(&dir.path().join("none"), "n").unwrap().is_none());
+        let error = |path: &Path, name| read(path, name).err().unwrap().message;
+        assert_eq!(error(dir.path(), "d"), "d: is a directory, not a file");
         let large = dir.path().join("large");
         std::fs::File::create(&large).unwrap().set_len(MAX_BYTES + 1).unwrap();
-        assert_eq!(read(&large, "l").unwrap_err().message, "l: is larger than 4 MiB");
+        assert_eq!(error(&large, "l"), "l: is larger than 4 MiB");
         let below_a_file = large.join("settings.json");
-        assert!(read(&below_a_file, "b").unwrap_err().message.starts_with("b: cannot be read: "),);
+        assert!(error(&below_a_file, "b").starts_with("b: cannot be read: "));
     }
 
     proptest::proptest! {

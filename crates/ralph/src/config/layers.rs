@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
+use super::file::SettingsFile;
+use super::key_lines::SUGGESTION;
 use super::{
     FlagSetting, LoadedSettings, SettingOrigin, Settings, check, leaf_values, nest_value, normalize,
 };
@@ -40,12 +42,23 @@ impl SettingsLayers {
         }
     }
 
-    /// Skips a document with problems.
+    pub(super) fn add_file(&mut self, mut file: SettingsFile, origin: &SettingOrigin) {
+        normalize(&mut file.document);
+        let problems = file.problems();
+        self.add_checked(file.document, problems, origin);
+    }
+
     pub(super) fn add(&mut self, mut document: Value, name: &str, origin: &SettingOrigin) {
         normalize(&mut document);
         let problems = check::find_problems(&document);
+        let problems = problems.iter().map(|problem| format!("{name}: {problem}")).collect();
+        self.add_checked(document, problems, origin);
+    }
+
+    /// Skips a document with problems.
+    fn add_checked(&mut self, document: Value, problems: Vec<String>, origin: &SettingOrigin) {
         if !problems.is_empty() {
-            self.problems.extend(problems.iter().map(|problem| format!("{name}: {problem}")));
+            self.problems.extend(problems);
             return;
         }
         for (path, value) in leaf_values(&document) {
@@ -90,6 +103,11 @@ impl SettingsLayers {
         files: Vec<PathBuf>,
         warnings: Vec<String>,
     ) -> Result<LoadedSettings, Error> {
+        if let [only] = self.problems.as_slice()
+            && let Some((what, nearest)) = only.rsplit_once(SUGGESTION)
+        {
+            return Err(Error::config(what).hint(format!("did you mean {nearest}")));
+        }
         if !self.problems.is_empty() {
             let error = Error::config(self.problems.join("\n"));
             return Err(self.hints.into_iter().fold(error, Error::hint));

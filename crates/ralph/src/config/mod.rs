@@ -9,6 +9,7 @@ pub(crate) mod check;
 pub mod duration;
 pub mod env;
 mod file;
+mod key_lines;
 mod layers;
 pub mod loop_file;
 pub mod schema;
@@ -129,12 +130,10 @@ pub fn read_existing(sources: &Sources) -> Option<ExistingSettings> {
     for (path, is_local) in [(project, false), (local, true)] {
         let name = display_name(&path);
         match file::read(&path, &name) {
-            Ok(Some(mut document)) => {
-                normalize(&mut document);
-                let problems = check::find_problems(&document);
-                let prefixed = problems.iter().map(|problem| format!("{name}: {problem}"));
-                existing.problems.extend(prefixed);
-                merge_documents(&mut existing.document, document);
+            Ok(Some(mut file)) => {
+                normalize(&mut file.document);
+                existing.problems.extend(file.problems());
+                merge_documents(&mut existing.document, file.document);
                 existing.with_overlay = is_local;
             }
             Ok(None) if !is_local => return None,
@@ -157,9 +156,9 @@ pub fn load(sources: &Sources) -> Result<LoadedSettings, Error> {
     for (path, optional) in std::iter::once((&project, optional)).chain(overlay) {
         let name = display_name(path);
         match file::read(path, &name) {
-            Ok(Some(document)) => {
+            Ok(Some(file)) => {
                 files.push(path.clone());
-                layers.add(document, &name, &SettingOrigin::File(name.clone()));
+                layers.add_file(file, &SettingOrigin::File(name.clone()));
             }
             // A dangling link is an error, not a missing file.
             Ok(None) if optional && path.symlink_metadata().is_err() => {}

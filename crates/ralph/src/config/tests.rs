@@ -219,8 +219,8 @@ fn settings_problems_of_all_layers_are_reported_together() {
     assert_eq!(
         project.error(),
         "\
-error: DIR/.ralph/settings.json: agent.comand: unknown key; did you mean agent.command?
-error: DIR/.ralph/settings.json: guardrails[0].command: must not be blank
+error: agent.comand: unknown key (DIR/.ralph/settings.json:1); did you mean agent.command?
+error: guardrails[0].command: must not be blank (DIR/.ralph/settings.json:2)
 error: DIR/.ralph/settings.local.json:1:9: not valid JSON: trailing comma
   1 | {\"a\": 1,}
     |         ^

@@ -1,5 +1,6 @@
 //! The names of runs, unique among the living ones of this machine: `$RALPH_HOME/workers/NAME`.
 
+use std::collections::HashSet;
 use std::fs::{DirEntry, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -105,6 +106,21 @@ impl Workers {
             .collect();
         workers.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         Ok(workers)
+    }
+
+    /// Listed runs that are not the last ones of their names, oldest first.
+    pub fn past_runs(&self) -> Result<Vec<Worker>, Error> {
+        let home = self.root.parent().unwrap_or(&self.root);
+        let last: HashSet<String> = self.all()?.iter().filter_map(Worker::run_id).collect();
+        let mut found = Vec::new();
+        for record in project_record::all_records(home).iter().filter(|it| it.root.exists()) {
+            let project = Project::new(&record.root, home);
+            let runs = runs::list(&project.runs_dir()).unwrap_or_default().into_iter();
+            let past = runs.filter(|run| !last.contains(&run.id) && run.is_listed());
+            found.extend(past.map(|run| Worker::past(project.clone(), run)));
+        }
+        found.sort_by(|a, b| a.handle().cmp(b.handle()));
+        Ok(found)
     }
 
     /// Workers that other commands have locked, including those that are being spawned and have no

@@ -42,7 +42,7 @@ impl TerminalReporter {
 }
 
 /// The last four characters of a run's id, which commands accept.
-pub(crate) fn short_id(run: &str) -> &str {
+pub fn short_id(run: &str) -> &str {
     text::suffix(run, 4)
 }
 

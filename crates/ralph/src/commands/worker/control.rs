@@ -379,15 +379,33 @@ fn kill_one(worker: &Worker, asked: bool) -> Result<(), Error> {
 
 pub fn rm(args: &RmArgs) -> Result<u8, Error> {
     let workers = Workers::open_user_dir()?;
-    for_each_worker(args.which.select(&workers, has_ended)?, |worker| {
+    let removed = for_each_worker(args.which.select(&workers, has_ended)?, |worker| {
         let _held = workers.lock(worker)?;
         remove(worker, args)?;
-        crate::cli::print(&format!("removed {}\n", worker.name)).map(drop)
-    })
+        unlist_past(&workers, |past| past.name == worker.name && !worker.is_past())?;
+        crate::cli::print(&format!("removed {}\n", worker.handle())).map(drop)
+    });
+    if args.which.all {
+        unlist_past(&workers, |_| true)?;
+    }
+    removed
+}
+
+fn unlist_past(workers: &Workers, applies: impl Fn(&Worker) -> bool) -> Result<(), Error> {
+    let mut past = workers.past_runs()?.into_iter();
+    past.try_for_each(|it| if applies(&it) && !it.is_alive() { unlist(&it) } else { Ok(()) })
+}
+
+/// The run itself stays: its journal, and with it `ralph report` and `ralph resume`.
+fn unlist(worker: &Worker) -> Result<(), Error> {
+    let Some((_, run)) = worker.run().filter(|(_, run)| run.path.is_dir()) else { return Ok(()) };
+    run.unlist().map_err(|err| worker_files_error(worker, &err))
 }
 
 fn remove(worker: &Worker, args: &RmArgs) -> Result<(), Error> {
-    worker.refuse_past()?;
+    if worker.is_past() && !worker.is_alive() {
+        return unlist(worker);
+    }
     let name = &worker.name;
     let status = match worker.load_state() {
         // One of a terminal can be resumed without its record.
@@ -411,5 +429,6 @@ fn remove(worker: &Worker, args: &RmArgs) -> Result<(), Error> {
             warn(&format!("kept its worktree: {path}"));
         }
     }
+    unlist(worker)?;
     worker.remove().map_err(|err| worker_files_error(worker, &err))
 }

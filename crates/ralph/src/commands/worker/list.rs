@@ -10,8 +10,11 @@ use ralph_events::error::Error;
 use ralph_events::exit_code;
 use ralph_events::json_writer;
 use ralph_events::text;
+use ralph_report::output::OutputStream;
 use ralph_report::run_table::cost_text;
-use ralph_report::width::display_width;
+use ralph_report::table::{self, Column};
+use ralph_report::terminal::short_id;
+use ralph_report::width;
 use ralph_report::worker_lines::{WorkerOutcome, WorkerState, WorkerStatus, format_duration};
 use ralph_store::project::Project;
 use ralph_store::runs::RunDir;
@@ -59,6 +62,8 @@ impl WorkerRow {
         let StoredState::State(state) = &self.state else { return (0, None) };
         let last_time = state.ended.clone().or_else(|| state.last_event_time.clone());
         match state_word(state, self.alive) {
+            // A later run has taken its name.
+            _ if self.worker.is_past() && !self.alive => (3, last_time),
             "failed" | "interrupted" if !is_older_than_a_day(last_time.as_deref()) => {
                 (0, last_time)
             }
@@ -123,7 +128,12 @@ fn sort_rows(rows: &mut [WorkerRow]) {
 pub fn ls(args: &LsArgs) -> Result<u8, Error> {
     let workers = Workers::open_user_dir()?;
     live::print_live(args.watch, || {
-        let mut all: Vec<WorkerRow> = workers.all()?.into_iter().map(WorkerRow::new).collect();
+        let mut all = workers.all()?;
+        // Scripts select runs by their names, so they get the last run of each.
+        if args.format() == ListFormat::Table {
+            all.extend(workers.past_runs()?);
+        }
+        let mut all: Vec<WorkerRow> = all.into_iter().map(WorkerRow::new).collect();
         all.retain(|row| !row.is_forgotten());
         Ok(match args.format() {
             ListFormat::Names => all.iter().map(|it| format!("{}\n", it.worker.name)).collect(),
@@ -133,7 +143,8 @@ pub fn ls(args: &LsArgs) -> Result<u8, Error> {
             }
             ListFormat::Table => {
                 sort_rows(&mut all);
-                strip_control_chars(&table(&all))
+                let rows: Vec<_> = all.iter().map(row).collect();
+                table::format(COLUMNS, &rows, OutputStream::stdout().width())
             }
         })
     })
@@ -192,8 +203,22 @@ fn rough_duration(ms: u64) -> String {
     }
 }
 
-const COLUMNS: [&str; 9] =
-    ["NAME", "STATUS", "ITERATION", "ELAPSED", "AVERAGE", "LEFT", "COST", "LAST", "DIRECTORY"];
+/// No directory has a longer path.
+const MAX_CELL: usize = 4096;
+
+/// The last event gets the room that is left.
+const COLUMNS: [Column; 10] = [
+    Column::left("NAME", 0).shrinking_to(17),
+    Column::left("STATUS", 0),
+    Column::left("ITERATION", 0),
+    Column::left("ELAPSED", 3),
+    Column::left("AVERAGE", 5),
+    Column::left("LEFT", 4),
+    Column::left("COST", 1),
+    Column::left("RUN", 1),
+    Column::left("LAST", 2).shrinking_to(20),
+    Column::left("DIRECTORY", 6),
+];
 
 fn row(row: &WorkerRow) -> [String; COLUMNS.len()] {
     let dash = || "-".to_owned();
@@ -209,32 +234,13 @@ fn row(row: &WorkerRow) -> [String; COLUMNS.len()] {
         of_state(|state| state.average_ms().map(rough_duration)),
         of_state(|state| state.remaining_ms().map(rough_duration)),
         of_state(|state| cost_text(state.cost())),
+        of_state(|state| state.run_id.as_deref().map(|id| short_id(id).to_owned())),
         of_state(|state| {
             state.last_event.as_deref().map(|words| text::truncate(words, 40, "…").into_owned())
         }),
         of_state(|state| Some(state.directory.clone())),
     ]
-}
-
-fn table(all: &[WorkerRow]) -> String {
-    let rows: Vec<_> = all.iter().map(row).collect();
-    let head = COLUMNS.map(str::to_owned);
-    let mut widths = [0; COLUMNS.len()];
-    for cells in rows.iter().chain([&head]) {
-        for (width, cell) in widths.iter_mut().zip(cells) {
-            *width = (*width).max(display_width(cell));
-        }
-    }
-    let mut table = String::new();
-    for cells in [&head].into_iter().chain(&rows) {
-        let padded = |(cell, width): (&String, usize)| {
-            format!("{cell}{:1$}", "", width.saturating_sub(display_width(cell)))
-        };
-        let cells: Vec<String> = cells.iter().zip(widths).map(padded).collect();
-        table.push_str(cells.join("  ").trim_end());
-        table.push('\n');
-    }
-    table
+    .map(|cell| width::one_line(&cell, MAX_CELL, "…"))
 }
 
 fn format_time(stamp: &str) -> String {
