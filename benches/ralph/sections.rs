@@ -237,7 +237,7 @@ fn driven(claude: &Path, bytes: u64, reporters: Vec<Box<dyn Reporter>>) -> io::R
         show_iteration_in_prompt: true,
         completion: CompletionRule::Response("DONE".to_owned()),
         guardrails: Vec::new(),
-        missing_signal_warning: None,
+        missing_signal: None,
         guardrail_output: OutputLimits { head: 5000, tail: 2000 },
         scm: None,
         tasks: None,

@@ -195,6 +195,10 @@ fn unusable_scm_is_refused_before_start() {
     let run = || project.ralph(["run", "-p", "x", "--"]).args(agent.clone());
     assert_refused(&run().run()).stderr_has("not a git repository").stderr_has("git init");
     assert_refused(&run().env("PATH", "/nowhere").run()).stderr_has("scm.command not found: git");
+    project.settings(&json!({}));
+    let with_flag = project.ralph(["run", "-p", "x", "--commit", "--"]).args(agent.clone()).run();
+    assert_refused(&with_flag)
+        .stderr_has("hint: --commit needs one: run `git init`\nhint: or run without --commit\n");
     assert!(project.agent_starts().is_empty());
 }
 

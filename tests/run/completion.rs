@@ -269,10 +269,12 @@ fn stale_answer_file_does_not_complete() {
 fn prompt_without_completion_signal_warns() {
     let project = Project::new();
     let script = json!([{"print": "working"}]);
-    let warning = "the prompt never mentions <response>DONE</response>, which completes the run";
     let output = run(&project, &["-n", "2", "-p", "Fix it."], &script).run();
     output.code(1);
-    assert_eq!(output.stderr.matches(warning).count(), 2, "{}", output.stderr);
+    let signal = "<response>DONE</response>";
+    output.stderr_has(&format!("the prompt never mentions {signal}, which completes the run"));
+    output.stderr_has(&format!("the agent was never asked for {signal}, so only the limit"));
+    assert_eq!(output.stderr.matches(signal).count(), 2, "{}", output.stderr);
     for (args, mentioned) in [
         (&["-p", "Answer <response>done</response> at the end."][..], true),
         (&["-p", "Put DONE into a response tag."], true),

@@ -292,7 +292,7 @@ fn cut_off_run_is_reported_by_next_run() {
     drop(running);
     let output = run(&project, &["-p", "do it"], &json!([{"print": DONE}])).run();
     output.code(0).stderr_has(&format!(
-        "the last run ({}) was interrupted in iteration 1",
+        "note: the last run ({}) was interrupted in iteration 1",
         &id[id.len() - 4..]
     ));
     assert_eq!(project.processes(), [], "what it left running is gone");

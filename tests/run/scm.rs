@@ -587,6 +587,18 @@ fn existing_uncommitted_changes_are_reported() {
 }
 
 #[test]
+fn files_of_init_are_named_apart_from_users_changes() {
+    let project = Project::git();
+    project.settings(&json!({"scm": {"command": "git", "tasks": ["commit"]}}));
+    let script = agent_script(&json!([{"print": DONE}]), "Do it");
+    let output = run(&project, &["-p", "do it"], &script).run();
+    output
+        .code(0)
+        .stderr_lacks("your uncommitted changes")
+        .stderr_has("note: the first commit will include ralph's settings: .ralph/settings.json");
+}
+
+#[test]
 fn git_lock_of_other_process_is_waited_for() {
     let project = project(&["commit"]);
     let trace = project.sibling("trace");

@@ -51,8 +51,8 @@ pub struct RunSpec {
     /// Begin each prompt with `Iteration X of Y, Z remaining.`
     pub show_iteration_in_prompt: bool,
     pub completion: CompletionRule,
-    /// Warning that the prompt never asks for the completion signal.
-    pub missing_signal_warning: Option<String>,
+    /// The completion signal, if the prompt never mentions it.
+    pub missing_signal: Option<String>,
     pub guardrails: Vec<GuardrailSpec>,
     /// How much guardrail output goes into the next prompt.
     pub guardrail_output: OutputLimits,

@@ -346,7 +346,7 @@ fn unfinished_run_event(project: &Project, before: &Holder) -> Option<Event<'sta
     if path.exists() {
         message.push_str(&format!(". Continue it with `ralph resume {short}`."));
     }
-    Some(Event::Warning { message: message.into() })
+    Some(Event::Note { message: message.into(), important: true })
 }
 
 /// In words, such as `12 minutes ago`.

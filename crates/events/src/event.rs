@@ -743,9 +743,11 @@ pub enum Event<'a> {
     Warning {
         message: Cow<'a, str>,
     },
-    /// A detail that only `--verbose` shows.
+    /// A detail that only `--verbose` shows, unless it is `important`.
     Note {
         message: Cow<'a, str>,
+        #[serde(default, skip_serializing_if = "is_false")]
+        important: bool,
     },
     RunEnded {
         outcome: Outcome,

@@ -2,6 +2,11 @@
 
 use std::borrow::Cow;
 
+/// The beginning of a commit id, as long as git shows it.
+pub fn short_commit(id: &str) -> &str {
+    prefix(id, 7)
+}
+
 /// The first `max` characters of `text`, never splitting one.
 pub fn prefix(text: &str, max: usize) -> &str {
     let mut rest = text.chars();

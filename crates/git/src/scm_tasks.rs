@@ -13,7 +13,7 @@ use super::git_call::GIT_LOCK_TIMEOUT;
 use super::lock_files::{self, is_lock_error};
 use super::repository::{add_init_hint, require_repository};
 use super::status;
-use super::uncommitted::{format_file_list, uncommitted};
+use super::uncommitted::uncommitted;
 
 const MAX_OUTPUT: usize = 4 * 1024;
 
@@ -27,8 +27,13 @@ pub struct ScmSpec {
 }
 
 impl ScmSpec {
-    /// Checks that the tasks can work, before the run costs anything.
-    pub fn preflight(&self, directory: &Path) -> Result<(), Error> {
+    /// Checks that the tasks can work, before the run costs anything. `flag` is the flag that asked for
+    /// them, if any.
+    pub fn preflight(&self, directory: &Path, flag: Option<&str>) -> Result<(), Error> {
+        let (needs, remedy) = match flag {
+            Some(flag) => (format!("{flag} needs"), format!("run without {flag}")),
+            None => ("SCM tasks need".to_owned(), "remove `scm` from the settings".to_owned()),
+        };
         let program = OsStr::new(&self.program);
         let found = match self.program.contains('/') {
             true => process::find_program(program, None, directory).map(drop).ok_or(None),
@@ -42,26 +47,24 @@ impl ScmSpec {
             }
             Err(_) => {
                 return Err(Error::input(format!("scm.command not found: {}", self.program))
-                    .hint("install it, or remove `scm` from the settings"));
+                    .hint(format!("install it, or {remedy}")));
             }
         }
         if !self.is_git() {
             return Ok(());
         }
         let add_hints = |error: Error| {
-            add_init_hint(error, "SCM tasks need one").hint("or remove `scm` from the settings")
+            add_init_hint(error, &format!("{needs} one")).hint(format!("or {remedy}"))
         };
         require_repository(directory).map_err(add_hints)
     }
 
-    /// A warning about changes that no agent of this run made.
-    pub fn uncommitted(&self, directory: &Path) -> Option<String> {
+    /// Files that a commit would include though no agent of this run changed them.
+    pub fn uncommitted(&self, directory: &Path) -> Vec<String> {
         if !self.is_git() || self.commits().next().is_none() {
-            return None;
+            return Vec::new();
         }
-        let files = uncommitted(directory, "--untracked-files=all", &self.paths).ok()?;
-        let files = format_file_list(&files)?;
-        Some(format!("your uncommitted changes will be included in ralph's commits: {files}"))
+        uncommitted(directory, "--untracked-files=all", &self.paths).unwrap_or_default()
     }
 
     pub fn is_git(&self) -> bool {

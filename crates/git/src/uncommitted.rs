@@ -49,7 +49,7 @@ pub fn status_files(status: &str) -> Vec<String> {
     files
 }
 
-pub fn format_file_list(files: &[String]) -> Option<String> {
+pub fn format_file_list<T: AsRef<str>>(files: &[T]) -> Option<String> {
     const MAX_NAMED_FILES: usize = 100;
     (!files.is_empty()).then(|| text::first_few(files, MAX_NAMED_FILES))
 }

@@ -69,6 +69,9 @@ impl Reporter for PtyMirror {
                 let message = warning_text(event).unwrap_or_default();
                 self.write_line(&format!("ralph: warning: {message}"));
             }
+            Event::Note { message, important: true } if self.before.is_none() => {
+                self.write_line(&format!("ralph: note: {message}"));
+            }
             _ => {}
         }
         for line in self.follower.apply(at, event, run).messages {

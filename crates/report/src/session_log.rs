@@ -227,6 +227,9 @@ impl<S: Write> SessionLog<S> {
                 let message = warning_text(event).unwrap_or_default();
                 self.write_note(&format!("warning: {message}"));
             }
+            Event::Note { message, important: true } => {
+                self.write_note(&format!("note: {message}"));
+            }
             Event::GuardrailEnded { command, passed, cut_off, log, .. } => {
                 let how = match (passed, cut_off) {
                     (true, _) => "passed",

@@ -136,7 +136,7 @@ password-reset  $1.50  starting iteration 2  /src/app
         assert_eq!(lines(36)[1], "password-r…  $1.50  star…  /src/app");
         assert_eq!(lines(30)[0], "NAME             COST  LAST");
         assert_eq!(lines(30)[1], "password-reset  $1.50  starti…");
-        assert_eq!(lines(15)[1], "passwo…  $1.50");
+        assert_eq!(lines(15)[1], "passwor…  $1.50");
         assert_eq!(lines(6)[2], "漢字…");
     }
 

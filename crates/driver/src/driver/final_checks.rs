@@ -37,10 +37,10 @@ impl<W: World> Driver<'_, W> {
             // Without the project, nothing can be compared.
             return;
         }
-        if let Some(message) =
-            self.spec.missing_signal_warning.as_ref().filter(|_| checks.missing_signal)
-        {
-            self.recorder.warn(format!("limit reached; {message}"));
+        if let Some(signal) = self.spec.missing_signal.as_ref().filter(|_| checks.missing_signal) {
+            self.recorder.warn(format!(
+                "the agent was never asked for {signal}, so only the limit could end the run"
+            ));
         }
         if let (Some(first), Some(now)) = (self.initial_branch.clone(), self.changed_branch()) {
             self.recorder.warn(format!("the run started on branch {first} and ended on {now}"));

@@ -268,7 +268,7 @@ fn spec(rng: &mut Rng) -> RunSpec {
         show_iteration_in_prompt: false,
         completion: CompletionRule::Response("DONE".to_owned()),
         guardrails: (0..rng.below(3)).map(|n| guardrail(n, rng)).collect(),
-        missing_signal_warning: None,
+        missing_signal: None,
         guardrail_output: OutputLimits { head: 200, tail: 100 },
         scm: rng.maybe(40, |_| ScmSpec {
             paths: Vec::new(),

@@ -89,7 +89,7 @@ pub(super) fn entry_without_text(line: &[u8]) -> Option<Entry<'static>> {
         "text" => Event::Text { text, joined: false, subagent: false },
         "thinking" => Event::Thinking { text, joined: false, subagent: false },
         "notice" => Event::Notice { text },
-        "note" => Event::Note { message: text },
+        "note" => Event::Note { message: text, important: false },
         "prompt" => Event::Prompt { bytes: 0, preview: text, feedback: false },
         "output" if STDERR.find(line).is_none() => {
             Event::Output { stream: Stream::Stdout, text, joined: false }

@@ -46,19 +46,14 @@ pub(super) fn check_budgets_enforceable(spec: &RunSpec) -> Result<(), Error> {
     })
 }
 
-pub(super) fn missing_signal_warning(spec: &RunSpec) -> Option<String> {
+/// The completion signal, if the prompt never mentions it.
+pub(super) fn missing_signal(spec: &RunSpec) -> Option<String> {
     if spec.tasks.is_some() {
         return None;
     }
     // Reported elsewhere.
     let (prompt, _) = super::prompt::read_prompt(&spec.prompt).ok()?;
-    let signal = spec.completion.describe();
-    (!spec.completion.is_mentioned_in(&prompt)).then(|| {
-        format!(
-            "the prompt never mentions {signal}, which completes the run: it may run until its \
-             limit"
-        )
-    })
+    (!spec.completion.is_mentioned_in(&prompt)).then(|| spec.completion.describe())
 }
 
 pub(super) fn check_budget_left(spec: &RunSpec, run: &str, state: &RunState) -> Result<(), Error> {

@@ -86,7 +86,7 @@ impl<'a> LaunchPlan<'a> {
             settings_files: spec.named_settings_files(project),
             show_iteration_in_prompt: settings.include_iteration_count_in_prompt,
             completion: spec.completion.clone(),
-            missing_signal_warning: None,
+            missing_signal: None,
             guardrails: rules::guardrail_specs(settings),
             guardrail_output: OutputLimits {
                 head: settings.output_truncate_chars as usize,

@@ -1,11 +1,14 @@
 //! The checks before anything is spent.
 
+use std::path::Path;
+
 use crate::commands::worker::start_in_background;
-use crate::config::{self, LoadedSettings};
+use crate::config::{self, DIRECTORY, LoadedSettings};
 use ralph_driver::run_spec::RunSpec;
 use ralph_events::error::Error;
 use ralph_events::event::Event;
 use ralph_events::redact;
+use ralph_git as git;
 use ralph_report::warning_text::warning_text;
 use ralph_sandbox::selection::Selection;
 use ralph_shell_policy::CommandAllowList;
@@ -26,20 +29,22 @@ impl<'a> LaunchPlan<'a> {
     pub(crate) fn preflight(self, mut spec: RunSpec) -> Result<CheckedRun<'a>, Error> {
         let LaunchPlan { project, .. } = self;
         if let Some(scm) = &spec.scm {
-            scm.preflight(project.root())?;
+            let is_set = self.spec.settings.is_set("scm");
+            scm.preflight(project.root(), (!is_set).then_some("--commit"))?;
         }
         // Uncommitted changes may be the resumed run's own.
         let new_scm = spec.scm.as_ref().filter(|_| self.resume.is_none());
-        let uncommitted = new_scm.and_then(|scm| scm.uncommitted(project.root()));
+        let uncommitted = new_scm.map(|scm| scm.uncommitted(project.root())).unwrap_or_default();
         checks::check_budgets_enforceable(&spec)?;
         if let (Some(resume), Some(state)) = (&self.resume, &spec.resumed) {
             checks::check_budget_left(&spec, &resume.dir.id, state)?;
         }
         let selection = sandbox::select_sandbox(&mut spec, project, &self)?;
-        spec.missing_signal_warning = checks::missing_signal_warning(&spec);
+        spec.missing_signal = checks::missing_signal(&spec);
         let mut preface = self.preface(&spec, &selection);
-        let warnings = uncommitted.into_iter().chain(active_marker::ignore_marker(project, &spec));
-        preface.extend(warnings.map(|message| Event::Warning { message: message.into() }));
+        preface.extend(uncommitted_events(&uncommitted));
+        let marker = active_marker::ignore_marker(project, &spec);
+        preface.extend(marker.map(|message| Event::Warning { message: message.into() }));
         Ok(CheckedRun { plan: self, spec, selection, preface })
     }
 
@@ -78,6 +83,21 @@ impl CheckedRun<'_> {
     }
 }
 
+/// Names ralph's own files apart: `ralph init` has just written them.
+fn uncommitted_events(files: &[String]) -> impl Iterator<Item = Event<'static>> + use<> {
+    let is_own = |file: &&String| Path::new(file).iter().any(|part| part == DIRECTORY);
+    let (own, users): (Vec<_>, Vec<_>) = files.iter().partition(is_own);
+    let warning = git::format_file_list(&users).map(|files| Event::Warning {
+        message: format!("your uncommitted changes will be included in ralph's commits: {files}")
+            .into(),
+    });
+    let note = git::format_file_list(&own).map(|files| Event::Note {
+        message: format!("the first commit will include ralph's settings: {files}").into(),
+        important: true,
+    });
+    warning.into_iter().chain(note)
+}
+
 fn effective_settings_line(loaded: &LoadedSettings) -> String {
     let Ok(mut document) = serde_json::to_value(&loaded.settings) else { return String::new() };
     redact::redact(&mut document);
@@ -90,7 +110,7 @@ fn effective_settings_line(loaded: &LoadedSettings) -> String {
 }
 
 fn startup_events(spec: &RunSpec, loaded: &LoadedSettings) -> Vec<Event<'static>> {
-    let note = |message: String| Event::Note { message: message.into() };
+    let note = |message: String| Event::Note { message: message.into(), important: false };
     let warning = |message: String| Event::Warning { message: message.into() };
     let mut events: Vec<_> = loaded
         .files
@@ -115,6 +135,11 @@ fn startup_events(spec: &RunSpec, loaded: &LoadedSettings) -> Vec<Event<'static>
                        [\"commit\"]} to commit each passing iteration";
         events.push(warning(message.to_owned()));
     }
-    events.extend(spec.missing_signal_warning.clone().map(warning));
+    events.extend(spec.missing_signal.as_ref().map(|signal| {
+        warning(format!(
+            "the prompt never mentions {signal}, which completes the run: it may run until its \
+             limit"
+        ))
+    }));
     events
 }

@@ -66,5 +66,5 @@ pub(super) fn session_log(
     let _ = log_files::prune(&dir, keep.runs.max(1));
     let message = format!("Session log: {}", config::display_name(&link));
     let log = SessionLog::new(log, zone, keep.log_bytes());
-    Ok((Box::new(log), Event::Note { message: message.into() }))
+    Ok((Box::new(log), Event::Note { message: message.into(), important: false }))
 }

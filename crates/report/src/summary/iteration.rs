@@ -1,5 +1,5 @@
 use super::IterationSummary;
-use super::words::{MAX_FAILURES, count, short_commit_id};
+use super::words::{MAX_FAILURES, count};
 use ralph_events::event::{Class, EndCause, FailureKind};
 use ralph_events::run_state::{GuardrailResult, Listed};
 use ralph_events::text;
@@ -98,7 +98,7 @@ fn remarks(iteration: &IterationSummary) -> Vec<String> {
     let moved = record.head.as_ref().filter(|_| iteration.commits.is_empty());
     let parts = [
         Some(count(iteration.commits.len(), "commit")).filter(|_| !iteration.commits.is_empty()),
-        moved.map(|head| format!("HEAD moved to {}", short_commit_id(head))),
+        moved.map(|head| format!("HEAD moved to {}", text::short_commit(head))),
         (record.starts > 1).then(|| format!("started {} times", record.starts)),
         (record.attempts > record.starts.max(1)).then(|| format!("{} attempts", record.attempts)),
         (record.waited_ms >= MIN_WAIT_MS)

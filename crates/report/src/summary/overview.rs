@@ -2,7 +2,7 @@
 
 use jiff::tz::TimeZone;
 
-use super::words::{count, format_time, group_thousands, sentence, short_commit_id};
+use super::words::{count, format_time, group_thousands, sentence};
 use super::{DiffStat, RunActivity, Summary};
 use crate::next_steps::{NextSteps, RunEnding};
 use crate::state_word::StateWord;
@@ -316,7 +316,7 @@ fn commit_commands(facts: &Summary) -> Vec<String> {
         ];
     }
     let is_detached = facts.commits().any(|commit| commit.is_detached && commit.id == to);
-    let (from, to) = (short_commit_id(from), short_commit_id(to));
+    let (from, to) = (text::short_commit(from), text::short_commit(to));
     let keep = is_detached.then(|| format!("git branch NAME {to}"));
     [format!("git log --oneline {from}..{to}")].into_iter().chain(keep).collect()
 }

@@ -298,7 +298,7 @@ seen 2026-11-15 21:21:30. 2 commits.
     Started    2026-11-15 20:20:00
 
 Next
-  git log --oneline 000base0..bbb2222
+  git log --oneline 000base..bbb2222
   ralph resume ab12
 "
     );

@@ -3,6 +3,7 @@ use jiff::tz::TimeZone;
 use super::CommitSummary;
 use crate::time_text::format_local;
 use crate::width;
+use ralph_events::text;
 
 pub(super) const MAX_FAILURES: usize = 5;
 
@@ -12,11 +13,7 @@ pub(super) fn format_time(ms: i64, zone: &TimeZone) -> String {
 
 pub(super) fn commit_line(commit: &CommitSummary) -> String {
     let gone = if commit.is_unreachable { " (on no branch any more)" } else { "" };
-    format!("{} {}{gone}", short_commit_id(&commit.id), commit.subject)
-}
-
-pub(super) fn short_commit_id(id: &str) -> &str {
-    id.get(..8).unwrap_or(id)
+    format!("{} {}{gone}", text::short_commit(&commit.id), commit.subject)
 }
 
 /// `1 file`, `2 files`

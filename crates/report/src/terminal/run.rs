@@ -16,7 +16,6 @@ use ralph_events::run_state::RunState;
 use ralph_events::text;
 
 const MAX_PROCESSES: usize = 5;
-const SHORT_COMMIT: usize = 7;
 
 impl TerminalReporter {
     pub(super) fn run_event(&mut self, at: Stamp, event: &Event<'_>, run: &RunState) {
@@ -152,6 +151,10 @@ impl TerminalReporter {
             | Event::StallWarning { .. }
             | Event::ModelSilent { .. } => {
                 self.warn(at, &warning_text(event).unwrap_or_default());
+            }
+            Event::Note { message, important: true } => {
+                let mut pen = self.stderr_line(at);
+                pen.text("note: ").untrusted_up_to(message, 4 * MAX_DETAIL).end();
             }
             // Exact text: scripts wait for it.
             Event::StopRequested { now: false, .. } => {
@@ -504,7 +507,7 @@ impl TerminalReporter {
         if let Some(commit) = &run.repository.last_commit {
             let count = run.repository.commit_count;
             let label = format!("{count} commit{}", plural(u64::from(count)));
-            let id = text::truncate(&commit.id, SHORT_COMMIT, "");
+            let id = text::short_commit(&commit.id);
             self.row(at, &label, &format!("{id} {}", commit.subject));
         }
         self.row(at, "report", &format!("ralph report {}", short_id(&run.info.run)));

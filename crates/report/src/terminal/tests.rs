@@ -280,7 +280,7 @@ fn agent_output_contains_no_terminal_controls() {
         },
         Event::Notice { text: evil.into() },
         Event::Warning { message: evil.into() },
-        Event::Note { message: evil.into() },
+        Event::Note { message: evil.into(), important: true },
         Event::Vetoed { reason: evil.into() },
         Event::RunContinued {
             after: None,

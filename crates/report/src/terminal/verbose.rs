@@ -84,7 +84,7 @@ impl TerminalReporter {
                     (format_progress(at.iteration, max), text::format_duration(*duration_ms));
                 self.detail(at).text(&format!("Iteration {number} ended ({time})")).end();
             }
-            Event::Note { message } => {
+            Event::Note { message, important: false } => {
                 self.detail(at).untrusted_up_to(message, 4 * MAX_DETAIL).end();
             }
             _ => {}

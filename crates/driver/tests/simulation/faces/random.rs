@@ -535,7 +535,7 @@ fn warning(message: &'static str) -> Event<'static> {
 }
 
 fn note() -> Event<'static> {
-    Event::Note { message: "detail".into() }
+    Event::Note { message: "detail".into(), important: false }
 }
 
 fn tool_started(id: String) -> Event<'static> {
