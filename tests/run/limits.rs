@@ -127,7 +127,7 @@ fn zero_cost_for_tokens_is_estimated() {
     output.stderr_has("--max-tokens");
     assert_eq!(project.agent_starts().len(), 2);
     let report = project.ralph(["report"]).run();
-    report.code(0).stdout_has("about $5.00 of $4.00 (estimated, the agent reports none)");
+    report.code(0).stdout_has("about $5.00 of $4.00 (estimated, the agent reported none)");
     project.settings(&json!({}));
     let output = run_with("claude", &project, &["-p", "do it", "-n", "1"], &script).run();
     output.code(1).stderr_lacks("reports no cost");

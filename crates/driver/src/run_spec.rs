@@ -91,9 +91,12 @@ impl RunSpec {
     }
 
     pub fn describe_completion(&self) -> String {
-        match &self.tasks {
-            Some(tasks) => format!("every story of {} passes", tasks.name),
-            None => format!("it says {}", self.completion.describe()),
+        match (&self.tasks, &self.completion) {
+            (Some(tasks), _) => format!("every story of {} passes", tasks.name),
+            (None, CompletionRule::Pattern(regex)) => {
+                format!("its output matches \"{}\"", regex.as_str())
+            }
+            (None, rule) => format!("it says {}", rule.describe()),
         }
     }
 

@@ -218,7 +218,7 @@ pub fn recover(
         return Ok(None);
     }
     let interrupts = Interrupts::install().ok();
-    tell(&format!("killing processes that run {run} left behind"));
+    tell(&format!("killing the processes that run {} left behind", text::suffix(&run, 4)));
     let mut asked = false;
     let ended = process::kill_by_env(RUN_ID, &run, LEFTOVER_GRACE_MS, || {
         asked |= interrupts.is_some_and(Interrupts::take_interrupt);

@@ -71,7 +71,7 @@ impl CompletionRule {
         match self {
             CompletionRule::Response(text) => format!("<response>{text}</response>"),
             CompletionRule::Promise(text) => format!("<promise>{text}</promise>"),
-            CompletionRule::Pattern(regex) => format!("pattern {}", regex.as_str()),
+            CompletionRule::Pattern(regex) => format!("the pattern \"{}\"", regex.as_str()),
             CompletionRule::Never => String::new(),
         }
     }

@@ -87,7 +87,7 @@ pub(crate) fn recover_and_notify(
     let mut recovery = Recovery::default();
     if starts_run {
         home::require_ralph_home(|name| std::env::var_os(name))?;
-        recovery.events.extend(session::recover(project, super::cli::warn)?);
+        recovery.events.extend(session::recover(project, super::cli::note)?);
     }
     recovery.clean_stale_sandboxes(project.root())?;
     if starts_run {
@@ -100,7 +100,7 @@ pub(crate) fn recover_and_notify(
 pub(crate) fn recover_project(project: &Project) -> Result<(), Error> {
     refuse_foreign_git_variables(project)?;
     let mut recovery = Recovery::default();
-    recovery.events.extend(session::recover(project, super::cli::warn)?);
+    recovery.events.extend(session::recover(project, super::cli::note)?);
     recovery.clean_stale_sandboxes(project.root())
 }
 

@@ -146,6 +146,11 @@ impl TerminalOutput {
         self.text_width
     }
 
+    /// The width at which lines for `target` wrap; `None` if it is not the terminal.
+    pub fn width_of(&self, target: OutputTarget) -> Option<usize> {
+        self.text_width.filter(|_| target == OutputTarget::Out || self.one_terminal)
+    }
+
     /// Returns whether [`set_partial_line`](Self::set_partial_line) has an effect.
     pub fn shows_partial_line(&self) -> bool {
         self.live.is_some() && self.one_terminal

@@ -21,7 +21,7 @@ pub use from_state::title;
 use crate::run_table::is_zero;
 use crate::state_word::StateWord;
 
-use ralph_events::event::{Outcome, Usage};
+use ralph_events::event::{Outcome, Usage, WaitReason};
 use ralph_events::run_state::{Continuation, IterationRecord, Listed, RunInfo, ScmTaskState, Wait};
 
 /// The facts of a run.
@@ -113,7 +113,7 @@ pub struct EndSummary {
 #[serde(rename_all = "snake_case")]
 pub enum RunActivity {
     Working,
-    Waiting { until_ms: i64 },
+    Waiting { until_ms: i64, reason: WaitReason },
     Paused { since_ms: i64 },
 }
 

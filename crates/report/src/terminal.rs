@@ -163,7 +163,7 @@ impl TerminalReporter {
                 OutputTarget::Out => self.style.color,
                 OutputTarget::Err => self.style.color_errors,
             },
-            width: self.screen.text_width().filter(|_| target == OutputTarget::Out),
+            width: self.screen.width_of(target),
             ellipsis: self.marks.more,
             out: self.screen.buffer_for(target),
         }

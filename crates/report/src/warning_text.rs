@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use crate::terminal::short_id;
 use ralph_events::event::{Event, Leftover, StallReason};
 use ralph_events::text;
 
@@ -28,7 +29,7 @@ pub(crate) fn recovered_warning(run: &str, processes: &[Leftover]) -> String {
         let what = if names.len() == 1 { "process" } else { "processes" };
         (!names.is_empty()).then(|| {
             let (count, names) = (names.len(), names.join("; "));
-            format!("{verb} {count} {what} that run {run} left behind ({names})")
+            format!("{verb} {count} {what} that run {} left behind ({names})", short_id(run))
         })
     };
     [list(false), list(true)].into_iter().flatten().collect::<Vec<_>>().join("; ")

@@ -4,7 +4,7 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
-use ralph_events::event::{Class, EndCause, Event, Exit, Outcome, Purpose, Stamp};
+use ralph_events::event::{Class, EndCause, Event, Exit, Outcome, Purpose, Stamp, WaitReason};
 use ralph_events::exit_code;
 use ralph_events::run_state::{Activity, Cost, RunState};
 
@@ -313,6 +313,14 @@ impl WorkerTracker {
                 let words = format!("waiting for you: ralph attach {name}");
                 log("WAIT", &format!("{words} ({dialog})"));
                 say(words);
+            }
+            // The terminal has a line of its own.
+            Event::Waiting { reason: WaitReason::RateLimit, until_ms } => {
+                let until = self.time(*until_ms).strftime("%H:%M");
+                let words = format!("rate limit reached, waiting until {until}");
+                log("WAIT", &words);
+                self.state.last_event = Some(words);
+                self.state.last_event_time = Some(format_time(time));
             }
             Event::DialogClosed => say_and_log("CONTINUE", "the dialog was answered".to_owned()),
             Event::PauseRequested => say_and_log("PAUSE", "paused".to_owned()),

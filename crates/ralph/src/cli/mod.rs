@@ -356,6 +356,10 @@ pub fn warn(message: &str) {
     print_to_stderr(&format!("{}warning: {message}", message_prefix()));
 }
 
+pub fn note(message: &str) {
+    print_to_stderr(&format!("{}note: {message}", message_prefix()));
+}
+
 /// Ignores write errors.
 fn print_to_stderr(text: &str) {
     let _ = io::stderr().lock().write_all(format!("{}\n", strip_control_chars(text)).as_bytes());

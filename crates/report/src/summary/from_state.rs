@@ -21,7 +21,7 @@ impl Summary {
             state.alive_at(now_ms);
             match state.activity {
                 Activity::Paused { since_ms } => RunActivity::Paused { since_ms },
-                Activity::Waiting { until_ms, .. } => RunActivity::Waiting { until_ms },
+                Activity::Waiting { until_ms, reason } => RunActivity::Waiting { until_ms, reason },
                 _ => RunActivity::Working,
             }
         });

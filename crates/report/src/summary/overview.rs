@@ -13,8 +13,7 @@ use ralph_events::text;
 
 /// The completion rule of a task list in the default place.
 const DEFAULT_LIST_PASSES: &str = "every story of ralph/tasks.json passes";
-const NO_CHECKS: &str =
-    "This run has no checks: nothing proves it. Add guardrails to .ralph/settings.json.";
+const NO_CHECKS: &str = "This run has no checks: nothing proves it. Add one with --check.";
 
 /// Name and value.
 pub(super) type Row = (&'static str, String);
@@ -89,8 +88,12 @@ fn open_sentence(facts: &Summary, zone: &TimeZone) -> String {
     match facts.activity {
         _ if facts.state == StateWord::Asks => format!("The agent waits for an answer{position}."),
         Some(RunActivity::Working) => format!("Working{position}."),
-        Some(RunActivity::Waiting { until_ms }) => {
-            format!("Waiting until {}{position}.", time(until_ms))
+        Some(RunActivity::Waiting { until_ms, reason }) => {
+            let why = match reason {
+                WaitReason::RateLimit => "Rate limit reached",
+                WaitReason::Backoff => "The agent failed",
+            };
+            format!("{why}: waiting until {}{position}.", time(until_ms))
         }
         Some(RunActivity::Paused { since_ms }) => {
             format!("Paused since {}{position}.", time(since_ms))
@@ -185,10 +188,10 @@ fn cost_line(facts: &Summary) -> String {
     let budget = facts.info.setup.as_ref().and_then(|setup| setup.max_cost_usd);
     let budget = budget.map(|limit| format!(" of {}", dollars(limit))).unwrap_or_default();
     let cost = match (facts.usage.cost_usd, facts.estimated_cost_usd) {
-        (None, None) => "unknown: the agent reports none".to_owned(),
+        (None, None) => "unknown: the agent reported none".to_owned(),
         (Some(reported), None) => format!("{}{budget}", dollars(reported)),
         (None, Some(guess)) => {
-            format!("about {}{budget} (estimated, the agent reports none)", dollars(guess))
+            format!("about {}{budget} (estimated, the agent reported none)", dollars(guess))
         }
         (Some(reported), Some(guess)) => format!(
             "about {}{budget} ({} reported, the rest estimated)",

@@ -108,6 +108,17 @@ impl LineWriter<'_> {
         self
     }
 
+    /// Like [`untrusted_up_to`](LineWriter::untrusted_up_to), wrapped at words after `column` columns.
+    pub(super) fn untrusted_wrapped(
+        &mut self,
+        words: &str,
+        max: usize,
+        column: usize,
+    ) -> &mut Self {
+        let clean = width::one_line(words, max, self.ellipsis);
+        self.wrapped(&StyledLine { hang: 0, ..StyledLine::new(&clean) }, column)
+    }
+
     /// Writes a line after `column` columns, wrapped at words; later rows start there, too, plus the line's hang.
     pub(super) fn wrapped(&mut self, line: &StyledLine, column: usize) -> &mut Self {
         let Some(width) = self.width.filter(|_| line.wraps) else {

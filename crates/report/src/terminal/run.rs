@@ -1,6 +1,7 @@
 //! Events of the run itself: iterations, guardrails, SCM, waits, the end.
 
 use super::header::short_id;
+use super::pen::StyledLine;
 use super::words::{
     PROMPT_ECHO_MESSAGE, describe_cause, describe_class, describe_exit, describe_outcome,
     format_effort, format_figures, format_progress, plural,
@@ -11,6 +12,7 @@ use crate::run_table::continued_after_text;
 use crate::style::TextRole;
 use crate::time_text::local_time;
 use crate::warning_text::warning_text;
+use crate::width;
 use ralph_events::event::{Class, Event, Leftover, Outcome, Purpose, Stamp, WaitReason};
 use ralph_events::run_state::RunState;
 use ralph_events::text;
@@ -153,8 +155,9 @@ impl TerminalReporter {
                 self.warn(at, &warning_text(event).unwrap_or_default());
             }
             Event::Note { message, important: true } => {
+                let column = self.stamp_width();
                 let mut pen = self.stderr_line(at);
-                pen.text("note: ").untrusted_up_to(message, 4 * MAX_DETAIL).end();
+                pen.untrusted_wrapped(&format!("note: {message}"), 4 * MAX_DETAIL, column).end();
             }
             // Exact text: scripts wait for it.
             Event::StopRequested { now: false, .. } => {
@@ -342,9 +345,10 @@ impl TerminalReporter {
 
     pub(super) fn warn(&mut self, at: Stamp, message: &str) {
         let mark = self.marks.warning;
+        let column = self.stamp_width() + width::display_width(mark) + 1;
         let mut pen = self.stderr_line(at);
         pen.paint(TextRole::Caution, mark).text(" ");
-        pen.untrusted_up_to(message, 4 * MAX_DETAIL).end();
+        pen.untrusted_wrapped(message, 4 * MAX_DETAIL, column).end();
     }
 
     fn waiting(&mut self, at: Stamp, reason: WaitReason, until_ms: i64) {
@@ -354,12 +358,13 @@ impl TerminalReporter {
         }
         let until = self.format_time(at, until_ms);
         let left = text::format_duration(u64::try_from(until_ms - at.time_ms).unwrap_or(0));
-        let mut pen = self.line(at, Paragraph::Run);
-        pen.paint(TextRole::Caution, "Rate limit reached");
-        pen.text(&format!(
+        let mut line = StyledLine::new("");
+        line.push(TextRole::Caution, "Rate limit reached");
+        line.text.push_str(&format!(
             ": resets at {until} (in {left}). Waiting; this iteration is not counted."
-        ))
-        .end();
+        ));
+        let column = self.stamp_width();
+        self.line(at, Paragraph::Run).wrapped(&line, column).end();
     }
 
     /// Local time, with the date if it is another day.
@@ -464,17 +469,19 @@ impl TerminalReporter {
             Outcome::Complete => *iterations > 0,
             _ => false,
         };
-        let mut pen = self.line(at, Paragraph::End);
-        pen.start_style(role).untrusted(&words).plain();
+        let (column, more) = (self.stamp_width(), self.marks.more);
+        let mut line = StyledLine::new("");
+        line.push(role, &width::one_line(&words, MAX_DETAIL, more));
         if *iterations > 0 {
-            pen.text(&format_effort(*iterations, *cut_off, *duration_ms, run.cost()));
+            line.text.push_str(&format_effort(*iterations, *cut_off, *duration_ms, run.cost()));
         }
         if is_explained || message.is_empty() {
-            pen.text(".");
+            line.text.push('.');
         } else {
-            pen.text(": ").untrusted(message);
+            line.text.push_str(": ");
+            line.text.push_str(&width::one_line(message, MAX_DETAIL, more));
         }
-        pen.end();
+        self.line(at, Paragraph::End).wrapped(&line, column).end();
         if !self.style.quiet {
             self.closing_rows(at, *outcome, *iterations, *cut_off, run);
         }

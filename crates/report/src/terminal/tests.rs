@@ -421,7 +421,7 @@ fn run_ended_by_rate_limit_shows_reset_time() {
     let told = events(Class::RateLimited, None);
     assert!(told.contains("the agent's rate limit") && !told.contains("limit ends"), "{told}");
     let told = events(Class::Failed, Some(seconds));
-    assert!(told.contains("kept failing") && !told.contains("limit ends"), "{told}");
+    assert!(told.contains("Failed") && !told.contains("limit ends"), "{told}");
 }
 
 #[test]

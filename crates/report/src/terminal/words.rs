@@ -96,7 +96,7 @@ pub(super) fn describe_outcome(outcome: Outcome) -> &'static str {
         Outcome::Interrupted => "Interrupted",
         Outcome::Budget => "Stopped",
         Outcome::Stalled => "Stopped: no progress",
-        Outcome::AgentFailed => "Failed: the agent kept failing",
+        Outcome::AgentFailed => "Failed",
         Outcome::CredentialsRefused => "Failed: the agent's credentials were refused",
         Outcome::PromptMissing => "Failed before the agent started",
         Outcome::InternalError => "Failed",

@@ -369,3 +369,15 @@ fn worker_elapsed_time_excludes_pauses() {
     assert_eq!(at(120, &end), 20);
     assert_eq!(at(200, &run_started()), 820, "nor does the time after an end count");
 }
+
+#[test]
+fn rate_limit_is_the_last_event_of_a_worker() {
+    let mut follower = follower();
+    let until_ms = at(1).time_ms + 3_600_000;
+    let waiting = Event::Waiting { reason: WaitReason::RateLimit, until_ms };
+    let (said, logged) = tell(&mut follower, &[(1, waiting)]);
+    assert_eq!(said, [""; 0], "the terminal says it already");
+    assert_eq!(logged, ["[WAIT] rate limit reached, waiting until 11:30"]);
+    let last = follower.tracker.state.last_event.unwrap();
+    assert_eq!(last, "rate limit reached, waiting until 11:30");
+}

@@ -170,7 +170,7 @@ fn to_json_object(row: &WorkerRow) -> serde_json::Value {
         "status": row.status(),
         "outcome": state.and_then(|state| state.outcome),
         "alive": row.alive,
-        "elapsed_seconds": state.and_then(|state| elapsed_ms(state)).map(|ms| ms / 1000),
+        "elapsed_seconds": state.and_then(|it| elapsed_ms(it, row.alive)).map(|ms| ms / 1000),
         "average_seconds": state.and_then(|state| state.average_ms()).map(|ms| ms / 1000),
         "left_seconds": state.and_then(|state| state.remaining_ms()).map(|ms| ms / 1000),
         "cost_usd": state.and_then(|state| state.cost_usd),
@@ -184,12 +184,13 @@ fn to_json_object(row: &WorkerRow) -> serde_json::Value {
     })
 }
 
-fn elapsed_ms(state: &WorkerState) -> Option<u64> {
-    let now = match &state.ended {
-        Some(ended) if state.status.has_ended() => ended.parse().ok()?,
-        _ => jiff::Zoned::now().datetime(),
+fn elapsed_ms(state: &WorkerState, alive: bool) -> Option<u64> {
+    let last = match (&state.ended, &state.last_event_time) {
+        (Some(ended), _) if state.status.has_ended() => Some(ended),
+        (_, last) => last.as_ref().filter(|_| !alive),
     };
-    state.elapsed_ms(now)
+    let until = last.map_or_else(|| Ok(jiff::Zoned::now().datetime()), |time| time.parse());
+    state.elapsed_ms(until.ok()?)
 }
 
 /// `12s`, `3m 42s`, `5h 7m`.
@@ -226,11 +227,15 @@ fn row(row: &WorkerRow) -> [String; COLUMNS.len()] {
         StoredState::State(state) => render(state).unwrap_or_else(dash),
         _ => dash(),
     };
+    let elapsed = match &row.state {
+        StoredState::State(state) => elapsed_ms(state, row.alive),
+        _ => None,
+    };
     [
         row.worker.name.clone(),
         row.described_status(),
         of_state(|state| Some(format!("{}/{}", state.current_iteration, state.max_iterations))),
-        of_state(|state| elapsed_ms(state).map(rough_duration)),
+        elapsed.map_or_else(dash, rough_duration),
         of_state(|state| state.average_ms().map(rough_duration)),
         of_state(|state| state.remaining_ms().map(rough_duration)),
         of_state(|state| cost_text(state.cost())),
@@ -272,7 +277,7 @@ fn status_text(args: &StatusArgs) -> Result<String, Error> {
                 &state,
                 one.worker.handle(),
                 one.alive,
-                elapsed_ms(&state),
+                elapsed_ms(&state, one.alive),
             )))
         }
         (StatusFormat::Text, all) => {
@@ -286,7 +291,7 @@ fn status_text(args: &StatusArgs) -> Result<String, Error> {
 fn describe_worker(row: &WorkerRow) -> String {
     let name = &row.worker.name;
     match &row.state {
-        StoredState::State(state) => describe(state, name, row.alive, elapsed_ms(state)),
+        StoredState::State(state) => describe(state, name, row.alive, elapsed_ms(state, row.alive)),
         StoredState::Missing => format!("Ralph Loop: {name}\nStatus: {}\n", row.status()),
         StoredState::Invalid(why) => {
             let path = row.worker.state_path();
@@ -396,5 +401,16 @@ Directory: /src
 ";
         let elapsed_ms = Some(135 * 60_000);
         assert_eq!(describe(&state, "agent", true, elapsed_ms), format!("{expected}{more}"));
+    }
+
+    #[test]
+    fn time_of_a_run_stops_with_its_process() {
+        let state = WorkerState {
+            started: "2024-01-15T10:30:00.000000".into(),
+            last_event_time: Some("2024-01-15T10:30:07.000000".into()),
+            ..WorkerState::default()
+        };
+        assert_eq!(elapsed_ms(&state, false), Some(7_000));
+        assert!(elapsed_ms(&state, true) > Some(7_000));
     }
 }

@@ -178,7 +178,12 @@ fn summary_of_unfinished_run_shows_its_state() {
     let wait = Event::Waiting { reason: WaitReason::RateLimit, until_ms: 70_000 };
     for (events, now, state, lead) in [
         (begin(), Some(65), "working", "Working in iteration 1."),
-        (with(wait), Some(9), "waiting", "Waiting until 1970-01-01 00:01:10 in iteration 1."),
+        (
+            with(wait),
+            Some(9),
+            "waiting",
+            "Rate limit reached: waiting until 1970-01-01 00:01:10 in iteration 1.",
+        ),
         (
             with(Event::Paused),
             Some(9),

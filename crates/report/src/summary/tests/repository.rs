@@ -79,7 +79,7 @@ Password reset — complete                                               run ab
 All 12 stories pass. 1 commit on ralph/reset, 31 files, +1,204 −310.
 
   Took    3.0s, 1 of 10 iterations
-  Cost    unknown: the agent reports none
+  Cost    unknown: the agent reported none
   Checks  make test 1 of 1 passed
 
   Last words of the agent

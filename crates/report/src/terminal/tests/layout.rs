@@ -146,3 +146,24 @@ fn diff_of_hostile_edit_is_bounded_and_clean() {
     let silent = Style { max_output_lines: 0, ..Style::default() };
     assert_eq!(out(silent, &[started]), "[TOOL] Edit(f)\n");
 }
+
+#[test]
+fn warnings_and_notes_wrap_on_the_terminal_only() {
+    let warning = Event::Warning { message: "one two three four".into() };
+    let note = Event::Note { message: "five six seven".into(), important: true };
+    for (is_terminal, expected) in [
+        (true, "[WARN] one two\n       three\n       four\nnote: five six\nseven\n"),
+        (false, "[WARN] one two three four\nnote: five six seven\n"),
+    ] {
+        let sink = Sink::default();
+        let screen = TerminalOutput::fake(sink.output(), sink.output(), is_terminal, None);
+        let screen = screen.with_text_width(16);
+        let mut human = TerminalReporter::new(Style::default(), || TimeZone::UTC, screen);
+        let mut run = RunState::live();
+        for event in [&warning, &note] {
+            show(&mut human, &mut run, at(START), event);
+        }
+        human.finish();
+        assert_eq!(sink.text(), expected);
+    }
+}
