@@ -130,8 +130,8 @@ fn session_log_shows_guardrail_failure_and_limit() {
     project.settings(&json!({"guardrails": [{"command": "false", "failAction": "APPEND"}]}));
     project.ralph(["plan", "1"]).run().code(0);
     let log = log(&project);
-    assert!(log.contains("[ralph] guardrail \"false\" failed"), "{log}");
-    assert!(log.contains("Status: guardrails failed\n"), "{log}");
+    assert!(log.contains("[ralph] check \"false\" failed"), "{log}");
+    assert!(log.contains("Status: checks failed\n"), "{log}");
     let reason = "the limit of 1 iteration was reached without completion";
     assert!(log.ends_with(&summary(1, 0, 1, reason, 0)), "{log}");
 }

@@ -376,7 +376,7 @@ fn resume_reports_why_run_cannot_continue() {
     let project = Project::new();
     resume(&project, &[]).code(2).stderr_has("no runs");
     resume(&project, &["20260101"]).code(2).stderr_has("there is no run \"20260101\"");
-    resume(&project, &["nobody"]).code(1).stderr_has("worker 'nobody' not found");
+    resume(&project, &["nobody"]).code(1).stderr_has("run 'nobody' not found");
     resume(&project, &["--max-cost", "nan"]).code(2).stderr_has("--max-cost");
     resume(&project, &["--max-time", "soon"]).code(2).stderr_has("--max-time");
 
@@ -433,7 +433,7 @@ fn resume_of_run_cut_off_before_first_event_starts_it() {
     resume(&project, &[]).code(0).stdout_has("Iteration 1/10").stderr_has("and starts now");
     resume(&project, &[&id, none])
         .code(2)
-        .stderr_has("is not a worker; other runs are resumed one at a time");
+        .stderr_has("is not in the background; such runs are resumed one at a time");
 }
 
 #[test]

@@ -193,8 +193,8 @@ fn worker_complete_on_full_home_is_not_rerun() {
     );
     let Some(output) = with_small_home(&project, &script) else { return };
     output.stdout_has("code 0\ncode 0\n").stdout_lacks("gone").stdout_lacks("resumed");
-    output.stdout_has("no worker is paused\n").stdout_has("removed w\n");
-    output.stderr_has("worker 'w' has ended: complete").stderr_has("worker 'w' is not running");
+    output.stdout_has("no background runs are paused\n").stdout_has("removed w\n");
+    output.stderr_has("run 'w' has ended: complete").stderr_has("run 'w' is not running");
     assert_eq!(project.agent_starts().len(), 1, "it is complete");
 }
 
@@ -236,6 +236,6 @@ fn worker_completes_on_full_home() {
     );
     let Some(output) = with_small_home(&project, &script) else { return };
     output.stdout_has("code 0\n").stdout_has("\"outcome\": \"complete\"");
-    output.stdout_has("no worker is paused\n");
+    output.stdout_has("no background runs are paused\n");
     assert_eq!(project.agent_starts().len(), 1);
 }

@@ -75,7 +75,7 @@ fn paused_worker_finishes_iteration_and_resumes() {
     shop.ralph(["resume", "agent"])
         .run()
         .code(0)
-        .stderr_has("ralph: warning: worker 'agent' has ended: no iterations left");
+        .stderr_has("ralph: warning: run 'agent' has ended: no iterations left");
     shop.ralph(["pause", "agent"]).run().code(1).stderr_has("is not running (stopped)");
     // It may get more iterations and continue after a kill.
     shop.ralph(["resume", "agent", "-n", "2"])
@@ -113,7 +113,7 @@ fn failed_or_killed_worker_can_be_resumed() {
     ]]});
     shop.spawn(8, &["--wait"]).args(shop.fake_agent(&sessions)).run().code(1);
     assert_eq!(shop.state().unwrap()["current_iteration"], 5);
-    shop.ralph(["resume"]).run().code(0).stdout_has("workers (agent): ralph resume agent");
+    shop.ralph(["resume"]).run().code(0).stdout_has("background runs (agent): ralph resume agent");
     shop.ralph(["resume", "agent"]).run().code(0);
     shop.wait_for_state(|state| state["current_iteration"] == 7);
     assert_eq!(shop.state().unwrap()["consecutive_failures"], 1, "it begins anew");
@@ -222,7 +222,7 @@ fn request_wakes_loop_waiting_for_silent_agent() {
     shop.wait_for_event("text");
     // A worker that is not woken would not answer.
     shop.ralph(["pause", "agent"]).run().code(0).stderr_is("");
-    shop.ralph(["rm", "agent"]).run().code(1).stderr_has("worker 'agent' is paused");
+    shop.ralph(["rm", "agent"]).run().code(1).stderr_has("run 'agent' is paused");
     shop.ralph(["kill", "agent"]).run().code(0);
 }
 
@@ -264,27 +264,27 @@ fn all_flag_applies_to_every_worker() {
         shop.ralph(args).run().code(0).stdout_is(expected).stderr_is("");
     };
     request(&["pause", "--all"], "paused ralph loop for b\npaused ralph loop for c\n");
-    request(&["pause", "--all"], "no worker is running\n");
+    request(&["pause", "--all"], "no runs are active\n");
     // As after a reboot: some are paused, some are gone.
     shop.kill_loop("b");
     let all = "resumed ralph loop for a\nresumed ralph loop for b\nresumed ralph loop for c\n";
     request(&["resume", "--all"], all);
-    request(&["resume", "--all"], "no worker is paused\n");
+    request(&["resume", "--all"], "no background runs are paused\n");
     shop.ralph(["resume", "--all", "-n", "3"])
         .run()
         .code(2)
         .stderr_has("--all cannot be combined with limits");
     shop.ralph(["resume", "--all", "a"]).run().code(2);
     let expected = shop.ralph(["kill", "a", "nobody", "c", "a"]).run();
-    expected.code(1).stdout_is("killed a\nkilled c\n").stderr_has("worker 'nobody' not found");
+    expected.code(1).stdout_is("killed a\nkilled c\n").stderr_has("run 'nobody' not found");
     shop.ralph(["rm", "a", "b", "nobody"])
         .run()
         .code(1)
         .stdout_is("removed a\n")
-        .stderr_has("ralph: error: worker 'b' is running\n")
-        .stderr_has("ralph: error: worker 'nobody' not found\n");
+        .stderr_has("ralph: error: run 'b' is running\n")
+        .stderr_has("ralph: error: run 'nobody' not found\n");
     request(&["kill", "--all"], "killed b\n");
-    request(&["kill", "--all"], "no worker is running\n");
+    request(&["kill", "--all"], "no runs are active\n");
     request(&["rm", "--all"], "removed b\nremoved c\n");
     wait_until(LONG, || shop.processes().is_empty() && shop.windows().is_empty());
 }
@@ -294,9 +294,9 @@ fn unknown_worker_is_reported() {
     let shop = Workshop::new();
     for command in ["pause", "resume", "kill", "rm", "status", "logs", "attach", "wait"] {
         let output = shop.ralph([command, "nobody"]).run();
-        output.code(1).stderr_has("ralph: error: worker 'nobody' not found");
+        output.code(1).stderr_has("ralph: error: run 'nobody' not found");
     }
-    shop.ralph(["status", "../x"]).run().code(1).stderr_has("invalid worker name");
+    shop.ralph(["status", "../x"]).run().code(1).stderr_has("invalid run name");
 }
 
 #[test]

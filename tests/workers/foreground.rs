@@ -94,8 +94,8 @@ fn name_of_living_run_is_refused_and_free_after_its_end() {
         let done = shop.fake_agent(&json!([{"print": "<response>DONE</response>"}]));
         run(&shop, &["--name", name]).args(done).current_dir(&other).run()
     };
-    second("mine").code(2).stderr_has("worker 'mine' already exists (running)");
-    second("../mine").code(2).stderr_has("invalid worker name");
+    second("mine").code(2).stderr_has("run 'mine' already exists (running)");
+    second("../mine").code(2).stderr_has("invalid run name");
     shop.spawn_as("mine", 1, &[]).arg("true").run().code(1).stderr_has("already exists (running)");
     shop.release();
     first.wait().code(0);
@@ -119,7 +119,7 @@ fn interrupted_run_is_resumed_by_name_in_this_terminal() {
     first.wait();
     wait_until(LONG, || shop.processes().is_empty());
     shop.ralph(["ls"]).run().code(0).stdout_has("mine  interrupted");
-    shop.ralph(["resume", "--all"]).run().code(0).stdout_is("no worker is paused\n");
+    shop.ralph(["resume", "--all"]).run().code(0).stdout_is("no background runs are paused\n");
     shop.release();
     let output = shop.ralph(["resume", "mine"]).current_dir(shop.home()).run();
     output.code(0).stdout_lacks("resumed ralph loop");

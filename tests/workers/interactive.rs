@@ -179,10 +179,7 @@ fn pause_works_while_screen_changes() {
 fn send_and_cost_budget_are_refused_for_wrong_mode() {
     let shop = Workshop::new();
     shop.spawn(1, &[]).args(shop.waiting_agent()).run().code(0);
-    shop.ralph(["send", "agent", "x"])
-        .run()
-        .code(1)
-        .stderr_has("worker 'agent' is not interactive");
+    shop.ralph(["send", "agent", "x"]).run().code(1).stderr_has("run 'agent' is not interactive");
     shop.release();
     shop.wait();
     shop.install_agent("claude", &json!([]));

@@ -13,7 +13,7 @@ fn workers_are_listed_as_table_json_and_names() {
         .code(0)
         .stdout_is("no runs yet; start one with `ralph run` or `ralph spawn`\n");
     shop.ralph(["ls", "--format", "json"]).run().code(0).stdout_is("[]\n");
-    shop.ralph(["status"]).run().code(0).stdout_has("no workers are running");
+    shop.ralph(["status"]).run().code(0).stdout_has("no runs are active");
     let agent = shop.waiting_agent();
     shop.spawn(7, &[]).args(&agent).run().code(0);
     shop.ralph(["ls", "--format", "names"]).run().code(0).stdout_is("agent\n");
@@ -28,7 +28,7 @@ fn workers_are_listed_as_table_json_and_names() {
     let output = shop.ralph(["status", "agent"]).run();
     output.code(0).stdout_has("Ralph Loop: agent\nStatus: working\nIteration: 1/7\nStarted: 2");
     shop.ralph(["kill", "agent"]).run().code(0);
-    shop.ralph(["status"]).run().code(0).stdout_has("no workers are running");
+    shop.ralph(["status"]).run().code(0).stdout_has("no runs are active");
     shop.ralph(["status", "--all"]).run().code(0).stdout_has("Status: ended");
 }
 

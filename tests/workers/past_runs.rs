@@ -133,7 +133,7 @@ fn limit_of_a_run_does_not_sound_complete() {
     shop.ralph(["resume", "worker"])
         .run()
         .code(0)
-        .stderr_has("worker 'worker' has ended: complete (")
+        .stderr_has("run 'worker' has ended: complete (")
         .stderr_lacks("not paused");
 }
 

@@ -203,9 +203,7 @@ fn invalid_spawn_is_refused_and_leaves_nothing() {
     spawn(&["-f", "PROMPT.md", "-n", "3", "--inactivity-timeout", "5x"])
         .code(1)
         .stderr_has("must be a number of seconds or a duration such as 90s, 5m or 1h30m");
-    spawn(&["-f", "PROMPT.md", "-n", "3", "--name", "a.b"])
-        .code(1)
-        .stderr_has("invalid worker name");
+    spawn(&["-f", "PROMPT.md", "-n", "3", "--name", "a.b"]).code(1).stderr_has("invalid run name");
     shop.spawn(3, &[]).arg("no-such-agent").run().code(2).stderr_has("not found");
     assert!(!shop.home().join(".ralph/workers/agent").exists());
     assert_eq!(shop.windows(), [""; 0]);
@@ -261,13 +259,13 @@ fn workers_share_directory_only_with_each_other() {
         .args(&agent)
         .run()
         .code(1)
-        .stderr_has("ralph: error: worker 'agent' already exists (running)");
+        .stderr_has("ralph: error: run 'agent' already exists (running)");
     shop.project
         .ralph(["run", "-p", "x", "--"])
         .args(&agent)
         .run()
         .code(2)
-        .stderr_has("`ralph ls` lists workers");
+        .stderr_has("`ralph ls` lists all runs");
     shop.release();
     shop.wait();
     shop.ralph(["wait", "other"]).run().code(0);

@@ -311,7 +311,7 @@ fn locked_error(what: &Path, holder: Option<Holder>) -> Error {
                 ))
         }
         None => Error::input(format!("{what} is in use by another ralph process"))
-            .hint("wait for it to end; `ralph ls` lists workers"),
+            .hint("wait for it to end; `ralph ls` lists all runs"),
     }
 }
 

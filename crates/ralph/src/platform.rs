@@ -42,7 +42,7 @@ const PORTABLE: [Evidence; PLATFORMS.len()] = [Tested, TypeChecked, TypeChecked,
 const LINUX_ONLY: [Evidence; PLATFORMS.len()] = [Tested, TypeChecked, Missing, Missing];
 
 pub const GUARANTEES: &[Guarantee] = &[
-    Guarantee { text: "runs loops, guardrails and SCM tasks; resumes them", evidence: PORTABLE },
+    Guarantee { text: "runs loops, checks and SCM tasks; resumes them", evidence: PORTABLE },
     Guarantee { text: "kills every process that an agent started", evidence: PORTABLE },
     Guarantee { text: "stops the agent at once if ralph itself is killed", evidence: LINUX_ONLY },
     Guarantee { text: "finds orphaned processes after `kill -9`", evidence: PORTABLE },

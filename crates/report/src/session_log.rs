@@ -236,7 +236,7 @@ impl<S: Write> SessionLog<S> {
                     (false, true) => "interrupted",
                     (false, false) => "failed",
                 };
-                self.write_note(&format!("guardrail {command:?} {how}; output: {log}"));
+                self.write_note(&format!("check {command:?} {how}; output: {log}"));
             }
             Event::ScmEnded { task, ok, detail, .. } => {
                 let how = if *ok { "done" } else { "failed" };
@@ -322,7 +322,7 @@ fn status(class: Class, guardrails_passed: Option<bool>, complete: bool) -> &'st
     match class {
         _ if complete => "complete",
         Class::Answered | Class::Empty | Class::Limited if guardrails_passed == Some(false) => {
-            "guardrails failed"
+            "checks failed"
         }
         Class::Limited => "limited",
         Class::Answered | Class::Empty if guardrails_passed.is_none() => "interrupted",
@@ -345,13 +345,13 @@ mod tests {
     fn session_log_reports_success_only_for_passed_answer() {
         for (class, guardrails_passed, word) in [
             (Class::Answered, Some(true), "success"),
-            (Class::Answered, Some(false), "guardrails failed"),
+            (Class::Answered, Some(false), "checks failed"),
             (Class::Answered, None, "interrupted"),
             (Class::Empty, Some(true), "empty"),
-            (Class::Empty, Some(false), "guardrails failed"),
+            (Class::Empty, Some(false), "checks failed"),
             (Class::Empty, None, "interrupted"),
             (Class::Limited, Some(true), "limited"),
-            (Class::Limited, Some(false), "guardrails failed"),
+            (Class::Limited, Some(false), "checks failed"),
             (Class::Limited, None, "limited"),
             (Class::TimedOut, Some(true), "timed out"),
             (Class::Failed, None, "failed"),

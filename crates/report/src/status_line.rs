@@ -172,7 +172,7 @@ impl StatusLine {
                 }
             },
             Activity::Guardrail { command, since_ms } => {
-                (format!("guardrail `{}`", one_line(command)), since(*since_ms))
+                (format!("check `{}`", one_line(command)), since(*since_ms))
             }
             Activity::Scm { task, since_ms } => {
                 (format!("SCM {}", one_line(task)), since(*since_ms))
@@ -331,7 +331,7 @@ mod tests {
         shows(
             80_000,
             Some(Event::GuardrailStarted { index: 0, command: "make test".into() }),
-            "iteration 2/10 · 1m20s · $1.23 · 450K tokens · guardrail `make test` 0s",
+            "iteration 2/10 · 1m20s · $1.23 · 450K tokens · check `make test` 0s",
         );
         shows(
             90_000,

@@ -58,7 +58,7 @@ pub(crate) fn stall_warning(reason: StallReason, iterations: u32, limit: Option<
             format!("the last {n} iterations changed nothing in the repository")
         }
         (StallReason::SameFailure, n) => {
-            format!("guardrails failed the same way {n} times in a row")
+            format!("checks failed the same way {n} times in a row")
         }
     };
     match limit {

@@ -15,7 +15,7 @@ pub struct Sandbox {
     /// Refuse to run without a sandbox, rather than warn and go on.
     pub required: bool,
 
-    /// Run guardrails and SCM tasks inside the sandbox too.
+    /// Run checks and SCM tasks inside the sandbox too.
     pub guardrails: bool,
 
     /// What may be reached over the network from inside.

@@ -100,20 +100,19 @@ impl<W: World> Driver<'_, W> {
             None => "git status failed",
         };
         let follows = if moved {
-            "nothing is committed; the next iteration's guardrails check it"
+            "nothing is committed; the checks of the next iteration cover it"
         } else {
             "that change is not committed; the next iteration's guardrails check it (add the \
              agent's private files to .gitignore)"
         };
         let message = format!(
-            "{what} while the agent wrote a commit message, after the guardrails ran: {follows}"
+            "{what} while the agent wrote a commit message, after the checks ran: {follows}"
         );
         // An inspection that was ended by a stop says nothing about the agent.
         if !self.machine.is_immediate_stop() {
             self.recorder.warn(message);
         }
-        let reason =
-            format!("{what} while the agent wrote a commit message, after the guardrails ran");
+        let reason = format!("{what} while the agent wrote a commit message, after the checks ran");
         // The text must not look like a request for a commit message.
         let message = format!(
             "After your work was checked and before it was committed, {what}. That change is \

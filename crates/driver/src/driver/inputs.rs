@@ -46,7 +46,7 @@ impl<W: World> Driver<'_, W> {
             ActiveTask::Guardrail(own, run) if *own == child => {
                 run.output(bytes);
                 if let Err(err) = self.world.append_log(bytes) {
-                    self.fail("a guardrail's log", &err);
+                    self.fail("the log of a check", &err);
                 }
             }
             ActiveTask::Scm(run) if run.child == child => run.output(bytes),

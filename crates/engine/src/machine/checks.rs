@@ -334,7 +334,7 @@ fn stalled_message(reason: StallReason, iterations: u32) -> String {
             format!("{n} iterations in a row changed nothing in the repository")
         }
         (StallReason::SameFailure, n) => {
-            format!("guardrails failed the same way in {n} iterations in a row")
+            format!("checks failed the same way in {n} iterations in a row")
         }
     }
 }

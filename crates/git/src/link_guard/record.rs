@@ -84,7 +84,7 @@ pub(super) fn refuse_other_agent(known: &[RunBaseline]) -> io::Result<()> {
             let message = format!(
                 "the agent of the run in {root} (pid {pid}) creates links in the git directory"
             );
-            let hint = "stop that run first: Ctrl+C in its terminal, or `ralph kill` for a worker";
+            let hint = "stop that run first: Ctrl+C in its terminal, or `ralph kill`";
             return Err(io::Error::other(LinkError { message, hint: hint.to_owned() }));
         }
     }

@@ -43,8 +43,8 @@ pub fn doctor(project: &Project) -> Result<u8, Error> {
     out.push_str("\nTools\n");
     for (name, args, otherwise) in [
         ("git", &["--version"][..], "needed for SCM tasks: install git"),
-        ("sh", &[], "needed for guardrails"),
-        ("tmux", &["-V"], "needed for background workers (`ralph spawn`): install tmux"),
+        ("sh", &[], "needed for checks"),
+        ("tmux", &["-V"], "needed for background runs (`ralph spawn`): install tmux"),
     ] {
         match trust::outside_program(OsStr::new(name)) {
             Ok(path) => {

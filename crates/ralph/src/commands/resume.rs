@@ -77,11 +77,10 @@ pub fn resume(place: &ProjectArgs, args: &ResumeArgs) -> Result<u8, Error> {
     if args.runs.len() > 1 {
         if let Some(run) = args.runs.iter().find(|name| !is_worker(name)) {
             return Err(Error::usage(format!(
-                "{run} is not a worker; other runs are resumed one at \
-                                             a time"
+                "{run} is not in the background; such runs are resumed one at a time"
             ))
             .hint(format!("ralph resume {run}"))
-            .hint("`ralph ls` lists workers, `ralph runs` lists runs"));
+            .hint("`ralph ls` lists all runs"));
         }
         return resume_workers(&WorkerSelection { names: args.runs.clone(), all: false }, args);
     }
@@ -102,7 +101,7 @@ pub fn resume(place: &ProjectArgs, args: &ResumeArgs) -> Result<u8, Error> {
         return match names.first() {
             None => print("nothing to resume: every run of this project is complete\n"),
             Some(name) => print(&format!(
-                "nothing to resume except workers ({}): ralph resume {name}\n",
+                "nothing to resume except background runs ({}): ralph resume {name}\n",
                 names.join(", ")
             )),
         };
@@ -134,7 +133,7 @@ fn resume_run(
         return resume_workers(&WorkerSelection::single(&worker.name), args);
     }
     if run.state.run.info.command == "spawn" {
-        return Err(Error::input(format!("run {id} belongs to a worker that was removed"))
+        return Err(Error::input(format!("run {id} was in the background and was removed"))
             .hint("start a new one with `ralph spawn`"));
     }
     run.refuse_lost()?;
@@ -188,11 +187,11 @@ fn is_paused(worker: &Worker) -> bool {
 
 fn resume_workers(selection: &WorkerSelection, args: &ResumeArgs) -> Result<u8, Error> {
     if selection.all && (args.max_iterations.is_some() || !args.budget.is_none()) {
-        return Err(Error::usage("--all cannot be combined with limits: each worker has its own")
-            .hint("name the workers: ralph resume agent -n 40"));
+        return Err(Error::usage("--all cannot be combined with limits: each run has its own")
+            .hint("name the runs: ralph resume agent -n 40"));
     }
     if args.dry_run {
-        return Err(Error::usage("--dry-run does not work with workers")
+        return Err(Error::usage("--dry-run does not work with background runs")
             .hint("see its settings with `ralph status`"));
     }
     worker::resume(selection, args)
@@ -286,8 +285,8 @@ fn select_run(project: &Project, wanted: Option<&str>) -> Result<Option<ResumedR
     let runs = list_runs(project)?;
     if let Some(wanted) = wanted {
         if !runs::is_id_part(wanted) {
-            let message = format!("worker '{wanted}' not found, and no such run");
-            return Err(Error::failed(message).hint("`ralph ls` and `ralph runs` list them"));
+            let message = format!("run '{wanted}' not found");
+            return Err(Error::failed(message).hint("`ralph ls` lists all runs"));
         }
         return find_by_prefix(runs, wanted).map(|dir| Some(ResumedRun::read(dir)));
     }

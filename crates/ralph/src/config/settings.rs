@@ -30,7 +30,7 @@ pub struct Settings {
     #[schemars(length(min = 1))]
     pub completion_response: String,
 
-    /// Characters of a failed guardrail's output that go into the next prompt, from its beginning.
+    /// Characters of a failed check's output that go into the next prompt, from its beginning.
     pub output_truncate_chars: u32,
 
     /// Characters from the end of that output that follow, if it was truncated.
@@ -96,7 +96,7 @@ pub struct Settings {
     /// Data kept of past runs.
     pub runs: RunsSettings,
 
-    /// Background workers.
+    /// Runs in the background.
     pub worker: WorkerSettings,
 
     /// Notifications when a run ends, pauses or waits, or when its agent falls silent.
@@ -439,11 +439,11 @@ impl Default for RunsSettings {
     }
 }
 
-/// Background workers.
+/// Runs in the background.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct WorkerSettings {
-    /// Ignored files to copy into a worker's new worktree.
+    /// Ignored files to copy into the new worktree of a background run.
     pub copy: Vec<String>,
 }
 

@@ -46,7 +46,7 @@ impl Executor for LocalExecutor {
         };
         let claim = run
             .claim()
-            .map_err(|_| Error::failed(format!("worker '{}' is already running", run.name)))?;
+            .map_err(|_| Error::failed(format!("run '{}' is already active", run.name)))?;
         let notify = spec.settings.settings.notify.command.clone();
         let recovery = recover_and_notify(&project, true, || notify)?;
         let previous = run.load_state().known();

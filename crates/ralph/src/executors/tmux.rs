@@ -97,7 +97,7 @@ pub fn check_window_free(worker: &Worker) -> Result<(), Error> {
     let name = &worker.name;
     if lock::holds_for(WINDOW_CLOSE_TIMEOUT, || tmux.find(name).is_some()) {
         return Err(Error::failed(format!("tmux window '{name}' already exists"))
-            .hint("it may contain a worker whose files were removed")
+            .hint("it may contain a run whose files were removed")
             .hint(format!("close it: tmux kill-window -t {SESSION_NAME}:{name}"))
             .hint("or choose another name"));
     }

@@ -151,7 +151,7 @@ impl StateFiles {
         let path = worker.path.display();
         if !self.record.borrow().is_in_place() {
             if !std::mem::replace(&mut self.has_warned, true) {
-                let message = format!("cannot save the worker's state in {path}: it was removed");
+                let message = format!("cannot save the run's state in {path}: it was removed");
                 self.problem = Some(Problem::Warning(message));
             }
             return;
@@ -166,7 +166,7 @@ impl StateFiles {
         if is_saved || is_recorded || std::mem::replace(&mut self.has_warned, true) {
             return;
         }
-        let message = format!("cannot save the worker's state in {path}: {err}");
+        let message = format!("cannot save the run's state in {path}: {err}");
         self.problem = Some(if state.foreground {
             Problem::Warning(message)
         } else {

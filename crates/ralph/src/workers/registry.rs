@@ -34,7 +34,7 @@ impl Workers {
     pub fn open_user_dir() -> Result<Workers, Error> {
         match ralph_home(|name| std::env::var_os(name)) {
             Some(home) => Ok(Workers { root: home.join("workers") }),
-            None => Err(Error::failed("no directory for workers: HOME is not set")
+            None => Err(Error::failed("no directory for runs: HOME is not set")
                 .hint("set RALPH_HOME to an absolute path")),
         }
     }
@@ -47,7 +47,7 @@ impl Workers {
         if is_valid_name(name) {
             return Ok(Worker::at(name, self.root.join(name)));
         }
-        Err(Error::failed(format!("invalid worker name {name:?}"))
+        Err(Error::failed(format!("invalid run name {name:?}"))
             .hint("use up to 64 letters, digits, - and _, starting with a letter or digit"))
     }
 
@@ -61,7 +61,7 @@ impl Workers {
         self.by_name(wanted)?;
         let found = self.search(wanted).map_err(|err| Error { kind: ErrorKind::Failed, ..err })?;
         found.ok_or_else(|| {
-            Error::failed(format!("worker '{wanted}' not found")).hint("`ralph ls` lists them")
+            Error::failed(format!("run '{wanted}' not found")).hint("`ralph ls` lists them")
         })
     }
 
@@ -165,7 +165,7 @@ impl Workers {
 
     pub fn lock_for(&self, timeout: Duration, worker: &Worker) -> Result<WorkerLock, Error> {
         self.lock_within(timeout, worker)?.ok_or_else(|| {
-            Error::failed(format!("another command is busy with worker '{}'", worker.name))
+            Error::failed(format!("another command is busy with run '{}'", worker.name))
                 .hint("wait for it to end")
         })
     }
@@ -269,7 +269,7 @@ impl Drop for WorkerLock {
 fn check_name_free(worker: &Worker) -> Result<(), Error> {
     let name = &worker.name;
     let taken = |how: &str| {
-        Error::failed(format!("worker '{name}' already exists ({how})"))
+        Error::failed(format!("run '{name}' already exists ({how})"))
             .hint(format!("choose another name, or stop it first: ralph kill {name}"))
     };
     match worker.load_state() {

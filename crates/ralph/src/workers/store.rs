@@ -90,8 +90,7 @@ impl Worker {
     pub fn label(&self) -> String {
         match &self.past {
             Some((_, run)) => format!("run {}", run.id),
-            None if self.is_foreground() => format!("run '{}'", self.name),
-            None => format!("worker '{}'", self.name),
+            None => format!("run '{}'", self.name),
         }
     }
 
@@ -120,10 +119,8 @@ impl Worker {
             return Ok(());
         }
         let name = &self.name;
-        Err(Error::failed(format!(
-            "worker '{name}' was started by ralph 0.1 and can only be stopped"
-        ))
-        .hint(format!("ralph kill {name} && ralph resume {name}")))
+        Err(Error::failed(format!("run '{name}' was started by ralph 0.1 and can only be stopped"))
+            .hint(format!("ralph kill {name} && ralph resume {name}")))
     }
 
     pub fn state_path(&self) -> PathBuf {
@@ -247,15 +244,13 @@ impl Worker {
         let path = self.state_path();
         match self.load_state() {
             StoredState::State(state) => Ok(*state),
-            StoredState::Missing => {
-                Err(Error::failed(format!("worker '{}' has no state", self.name))
-                    .hint(format!("remove what is left of it: ralph rm {}", self.name)))
-            }
+            StoredState::Missing => Err(Error::failed(format!("run '{}' has no state", self.name))
+                .hint(format!("remove what is left of it: ralph rm {}", self.name))),
             StoredState::Invalid(why) => {
                 let name = &self.name;
                 Err(Error::failed(format!("invalid {}: {why}", path.display()))
                     .hint(format!("to restore it from the journal: ralph resume {name}"))
-                    .hint(format!("to stop the worker: ralph kill {name}")))
+                    .hint(format!("to stop the run: ralph kill {name}")))
             }
         }
     }
@@ -273,7 +268,7 @@ impl Worker {
         if self.is_old_loop() && !run.path.exists() {
             let (name, path) = (&self.name, project.ralph_dir().join("runs").join(&run.id));
             let message = format!(
-                "worker '{name}' was started by ralph 0.1; its journal can be read after it has \
+                "run '{name}' was started by ralph 0.1; its journal can be read after it has \
                  ended: {}",
                 path.display()
             );
@@ -529,7 +524,7 @@ pub fn worker_files_error(worker: &Worker, err: &io::Error) -> Error {
 
 pub(super) fn store_error(path: &Path, err: &io::Error) -> Error {
     Error::failed(format!("cannot use {}: {err}", path.display()))
-        .hint("ralph stores its workers there; to use another directory, set RALPH_HOME")
+        .hint("ralph stores its runs there; to use another directory, set RALPH_HOME")
 }
 
 #[cfg(test)]

@@ -261,7 +261,7 @@ impl Worktree {
 fn lock_worktrees(git_dir: &Path) -> Result<File, Error> {
     lock::lock_within(git_dir, GIT_TIMEOUT).map_err(|err| {
         Error::failed(format!("cannot lock {}: {err}", git_dir.display()))
-            .hint("another worker's worktree is being created; try again")
+            .hint("the worktree of another run is being created; try again")
     })
 }
 

@@ -64,7 +64,7 @@ impl TerminalReporter {
             }
             Event::SandboxReady { guardrails, limits, .. } if loud => {
                 if !guardrails {
-                    self.warn(at, "guardrails and SCM tasks run outside the sandbox");
+                    self.warn(at, "checks and SCM tasks run outside the sandbox");
                 }
                 if self.style.verbose {
                     for limit in limits {

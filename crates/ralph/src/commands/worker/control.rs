@@ -40,7 +40,7 @@ pub fn pause(selection: &WorkerSelection) -> Result<u8, Error> {
     };
     let selected = selection.select(&workers, is_running)?;
     if selected.is_empty() {
-        return crate::cli::print("no worker is running\n");
+        return crate::cli::print("no runs are active\n");
     }
     for_each_worker(selected, |worker| pause_one(&workers, worker, selection.all))
 }
@@ -54,7 +54,7 @@ fn pause_one(workers: &Workers, worker: &Worker, all: bool) -> Result<(), Error>
     let state = repaired_state(worker)?;
     match state.status {
         WorkerStatus::Paused => {
-            warn(&format!("{label} is already paused"));
+            warn(&format!("worker '{}' is already paused", worker.name));
             return Ok(());
         }
         WorkerStatus::Running => {}
@@ -83,7 +83,7 @@ pub fn resume(selection: &WorkerSelection, args: &ResumeArgs) -> Result<u8, Erro
     };
     let selected = selection.select(&workers, is_resumable)?;
     if selected.is_empty() {
-        return crate::cli::print("no worker is paused\n");
+        return crate::cli::print("no background runs are paused\n");
     }
     for_each_worker(selected, |worker| resume_one(&workers, worker, args, started))
 }
@@ -138,7 +138,7 @@ fn resume_one(
         return Ok(());
     }
     if alive && !can_resume(&state, alive) {
-        warn(&format!("{label} is not paused"));
+        warn(&format!("worker '{name}' is not paused"));
         return Ok(());
     }
     if alive && !args.budget.is_none() {
@@ -304,7 +304,7 @@ pub fn kill(selection: &WorkerSelection) -> Result<u8, Error> {
 /// Also kills workers that are being spawned or resumed.
 fn kill_all(workers: &Workers) -> Result<u8, Error> {
     if let Err(err) = workers.record_kill_all() {
-        warn(&format!("a worker that is starting right now may be missed: {err}"));
+        warn(&format!("a run that is starting right now may be missed: {err}"));
     }
     let mut handled: Vec<String> = Vec::new();
     let mut failed = None;
@@ -340,7 +340,7 @@ fn kill_all(workers: &Workers) -> Result<u8, Error> {
     }
     match failed {
         Some(error) => Err(error),
-        None if handled.is_empty() => crate::cli::print("no worker is running\n"),
+        None if handled.is_empty() => crate::cli::print("no runs are active\n"),
         None => Ok(0),
     }
 }

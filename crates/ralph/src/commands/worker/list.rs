@@ -270,7 +270,7 @@ fn status_text(args: &StatusArgs) -> Result<String, Error> {
     match (args.format(), rows.as_mut_slice()) {
         (StatusFormat::Json, [one]) if args.name.is_some() => Ok(to_json(&to_json_object(one))),
         (StatusFormat::Json, all) => Ok(to_json_array(all)),
-        (StatusFormat::Text, []) => Ok("no workers are running; `ralph ls` lists all\n".to_owned()),
+        (StatusFormat::Text, []) => Ok("no runs are active; `ralph ls` lists all\n".to_owned()),
         (StatusFormat::Text, [one]) if args.name.is_some() => {
             let state = one.worker.state()?;
             Ok(strip_control_chars(&describe(

@@ -36,7 +36,7 @@ pub fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, Error> {
     if let Some(path) = &prompt.prompt_file
         && (path == Path::new("-") || path.starts_with("/dev") || path.starts_with("/proc"))
     {
-        let message = format!("a worker cannot read its prompt from {}", path.display());
+        let message = format!("a background run cannot read its prompt from {}", path.display());
         return Err(Error::failed(message)
             .hint("the prompt is reread in each iteration")
             .hint("write it to a file: -f PROMPT.md"));

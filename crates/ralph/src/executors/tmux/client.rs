@@ -152,7 +152,7 @@ impl Tmux {
 
 fn program(env: &[(OsString, Option<OsString>)]) -> Result<OutsideCommand, Error> {
     OutsideCommand::find(OsStr::new("tmux"), env).map_err(|err| {
-        let error = err.error("workers need tmux; install version 3.2 or later");
+        let error = err.error("background runs need tmux; install version 3.2 or later");
         Error { kind: ErrorKind::Failed, ..error }
     })
 }
