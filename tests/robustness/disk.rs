@@ -215,7 +215,7 @@ fn worker_on_full_home_fails_and_can_be_resumed() {
         agent = agent.join(" "),
     );
     let Some(output) = with_small_home(&project, &script) else { return };
-    output.stdout_has("code 2\n").stdout_has("Status: failed (cannot save the worker's state in ");
+    output.stdout_has("code 2\n").stdout_has("Status: failed (cannot save the run's state in ");
     output.stdout_has("No space left on device").stdout_has("\"status\": \"failed\"");
     output.stdout_has("resumed ralph loop for w\ncode 0\n");
     assert_eq!(project.agent_starts().len(), 2);

@@ -274,7 +274,7 @@ fn cleanup_of_killed_run_is_announced_and_interruptible() {
     running.signal(rustix::process::Signal::KILL);
     drop(running);
     let running = run(&project, &["-p", "do it"], &json!([{"print": DONE}])).start();
-    let tells = || running.stderr().contains("killing processes that run ");
+    let tells = || running.stderr().contains("note: killing the processes that run ");
     crate::support::wait_until(crate::support::LONG, tells);
     running.signal(rustix::process::Signal::INT);
     running.wait().code(130).stderr_has("nothing was started");
