@@ -92,7 +92,7 @@ fn tool_call_leaving_project_is_denied() {
     assert_eq!(answer["systemMessage"], context);
     assert!(
         answer["hookSpecificOutput"].get("permissionDecision").is_none(),
-        "nobody is overruled"
+        "the agent's own rules stay"
     );
     run_bash_hook(&project, "git commit -m 'rm -rf ../treasure'").assert_silent();
 }

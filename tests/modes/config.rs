@@ -74,7 +74,7 @@ fn project_record() -> serde_json::Value {
 fn config_overrides_settings_but_not_environment_or_flags() {
     let project = project(&json!([project_record(), {"print": COMPLETE}]));
     project.settings(&json!({
-        "agent": {"command": "nobody", "flags": ["--of-nobody"], "model": "m"}, "maximumIterations": 9,
+        "agent": {"command": "missing", "flags": ["--of-missing"], "model": "m"}, "maximumIterations": 9,
     }));
     project.write(".ralph/config", "AGENT_CLI=robot\nAGENT_ARGS=config\nMAX_ITERATIONS=8\n");
     let limit = || project.events().find("run_started")["max_iterations"].clone();
@@ -86,7 +86,7 @@ fn config_overrides_settings_but_not_environment_or_flags() {
     assert_eq!(limit(), 6);
     assert_eq!(argv(&project), ["config", "config", "typed"]);
     let output = project.ralph(["run", "-p", "x", "--dry-run"]).run();
-    output.code(2).stderr_has("nobody");
+    output.code(2).stderr_has("missing");
 }
 
 #[test]

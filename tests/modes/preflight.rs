@@ -49,8 +49,8 @@ fn mode_commands_require_an_agent() {
     let project = ready_project();
     project.write(".ralph/config", "");
     assert_refused(&project, &["plan"], 2, &["no agent configured", "ralph plan … --"]);
-    project.write(".ralph/config", "AGENT_CLI=nobody-has-this\n");
-    assert_refused(&project, &["plan"], 2, &["agent not found: nobody-has-this"]);
+    project.write(".ralph/config", "AGENT_CLI=missing-has-this\n");
+    assert_refused(&project, &["plan"], 2, &["agent not found: missing-has-this"]);
     project.write(".ralph/config", "AGENT_CLI='robot --fast'\n");
     assert_refused(&project, &["plan"], 2, &["not found: robot --fast", "AGENT_ARGS"]);
     project.write(".ralph/config", "AGNET_CLI=robot\n");

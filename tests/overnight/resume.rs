@@ -233,7 +233,7 @@ fn resume_restarts_iteration_stopped_without_answer() {
     assert!(!project.has("checked"));
     let events = project.events();
     let ended = events.last("iteration_ended");
-    assert_eq!(ended.get("guardrails_passed"), None, "nobody can tell");
+    assert_eq!(ended.get("guardrails_passed"), None, "unknown");
     assert_only_iteration_restarts(&project, &[]);
     let project = Project::new();
     project.settings(&json!({"retry": {"backoffSeconds": 3600, "backoffCapSeconds": 3600}}));
@@ -345,7 +345,7 @@ fn every_loop_command_can_be_resumed() {
         );
         kill_at(&project, project.ralph(command), "at");
         // The config of the start counts, whatever has become of the file.
-        project.write(".ralph/config", "WHO=$(nobody");
+        project.write(".ralph/config", "WHO=$(missing");
         std::fs::remove_file(project.path().join("my.config")).unwrap();
         let output = resume(&project, &[]);
         output.code(0).stdout_has("Iteration 2/3");
@@ -376,7 +376,7 @@ fn resume_reports_why_run_cannot_continue() {
     let project = Project::new();
     resume(&project, &[]).code(2).stderr_has("no runs");
     resume(&project, &["20260101"]).code(2).stderr_has("there is no run \"20260101\"");
-    resume(&project, &["nobody"]).code(1).stderr_has("run 'nobody' not found");
+    resume(&project, &["missing"]).code(1).stderr_has("run 'missing' not found");
     resume(&project, &["--max-cost", "nan"]).code(2).stderr_has("--max-cost");
     resume(&project, &["--max-time", "soon"]).code(2).stderr_has("--max-time");
 

@@ -77,7 +77,7 @@ fn unsandboxed_run_is_guarded_by_hook() {
     assert_eq!(events.last("agent_ended")["denied"], 1);
     assert!(
         new_messages(&real)[1].contains("treasure"),
-        "the model is told why: {:?}",
+        "the model learns why: {:?}",
         new_messages(&real)[1]
     );
     assert!(!real.project.home().join(".claude/settings.json").exists());

@@ -244,7 +244,7 @@ fn claude_waits_for_subscription_reset() {
     let Some((real, _, events)) = case.check() else { return };
     let until = waited_until(&events);
     let notifications =
-        std::fs::read_to_string(real.project.sibling("told.jsonl")).expect("the user is told");
+        std::fs::read_to_string(real.project.sibling("told.jsonl")).expect("the notification");
     let notifications: Vec<Value> =
         notifications.lines().map(|line| serde_json::from_str(line).expect("an event")).collect();
     assert_eq!(

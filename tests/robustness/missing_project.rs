@@ -36,7 +36,7 @@ fn moved_project_ends_run_and_is_not_recreated() {
         assert_eq!(output.stdout.contains("another directory has its path now"), is_replaced);
         assert_eq!(project.agent_starts().len(), 2);
         let notification =
-            fs::read_to_string(project.home().join("told")).expect("somebody was told");
+            fs::read_to_string(project.home().join("told")).expect("the notification");
         assert!(notification.contains("is gone"), "{notification}");
         if is_replaced {
             assert_eq!(fs::read_dir(project.path()).unwrap().count(), 0, "nothing is put there");

@@ -434,7 +434,7 @@ fn missed_notification_is_sent_once_by_next_command() {
     let resumed = project.ralph(["resume", &id]).run();
     resumed.code(0).stdout_has(&format!("run {id} is done: complete"));
     resumed.stderr_has("ran notify.command now").stderr_lacks("cut off");
-    assert_eq!(project.processes(), [], "whoever was still telling would have told a second time");
+    assert_eq!(project.processes(), [], "a second notification would still run");
     let late = notifications();
     assert_eq!(late.len(), 1);
     assert_eq!((&late[0]["event"], &late[0]["late"]), (&json!("run_ended"), &json!(true)));

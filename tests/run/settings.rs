@@ -231,7 +231,7 @@ fn subdirectory_of_project_is_refused() {
 #[test]
 fn agent_from_environment_ignores_options_of_other_agent() {
     let project = Project::new();
-    let agent = json!({"command": "nobody", "type": "claude", "flags": ["-x"], "args": ["-y"]});
+    let agent = json!({"command": "missing", "type": "claude", "flags": ["-x"], "args": ["-y"]});
     project.settings(&json!({ "agent": agent }));
     project.install_agent("robot", &json!([project.record_step(), {"print": DONE}]));
     let ralph = project.ralph(["run", "-p", "the prompt"]).env("RALPH_AGENT__COMMAND", "robot");
@@ -255,10 +255,10 @@ fn settings_for_any_agent_apply_to_command_after_dashes() {
         let argv = project.agent_starts()[0]["argv"].as_array().expect("arguments").len();
         if argv > 1 { "argument" } else { "stdin" }
     };
-    let named = json!({"agent": {"command": "nobody", "promptVia": "argument"}});
+    let named = json!({"agent": {"command": "missing", "promptVia": "argument"}});
     let same = json!({"agent": {"command": "robot", "promptVia": "argument"}});
-    let nobody = json!({"agent": {"promptVia": "argument"}});
-    assert_eq!(via(&nobody, ""), "argument", "it can only be meant for this one");
+    let unnamed = json!({"agent": {"promptVia": "argument"}});
+    assert_eq!(via(&unnamed, ""), "argument", "it can only be meant for this one");
     assert_eq!(via(&same, ""), "argument");
     assert_eq!(via(&named, ""), "stdin", "that was for another agent");
     assert_eq!(via(&named, "argument"), "argument", "and this is for this run");

@@ -60,7 +60,7 @@ fn sandboxed_run_commits_and_leaves_nothing_behind() {
     assert_eq!(events.find("sandbox_ready")["backend"], "bwrap");
     assert_eq!(events.find("guardrail_ended")["passed"], true);
     assert_eq!(events.find("scm_ended")["ok"], true, "{}", events.find("scm_ended"));
-    assert_ne!(project.read("made").trim(), "0", "nobody is the administrator inside");
+    assert_ne!(project.read("made").trim(), "0", "no administrator inside");
     assert!(project.git_command(["show", "--stat", "HEAD"]).contains("made"));
     assert_nothing_is_left(&project);
     let own = project.read("namespaces");

@@ -342,7 +342,7 @@ fn moved_project_is_cleaned_up_and_keeps_its_sandbox() {
         fs::rename(&root, &moved).unwrap();
         let at = |args: &[&str], dir: &Path| case.ralph(["sandbox"]).args(args).current_dir(dir);
         at(&["ls"], &project.home()).run().code(0).stdout_has("project missing");
-        assert!(moved.join(".mcp.json").exists(), "nobody has looked there");
+        assert!(moved.join(".mcp.json").exists(), "no run has looked there");
         let settings = case.ralph(["settings"]).current_dir(&moved).run();
         settings.code(0).stderr_has(".mcp.json.from-sandbox");
         assert!(!moved.join(".mcp.json").exists(), "{}", case.name());

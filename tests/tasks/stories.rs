@@ -252,7 +252,7 @@ fn leftovers_of_killed_edit_are_removed_by_next() {
     old.expect("the file").set_modified(hour_ago).expect("its time");
     project.ralph(["tasks", "set", "a", "--title", "Other"]).run().success();
     assert!(!project.has("ralph/.ralph-save-old"));
-    assert!(project.has("ralph/.ralph-save-new"), "somebody may be saving it at this moment");
+    assert!(project.has("ralph/.ralph-save-new"), "another process may be saving it");
 }
 
 #[test]

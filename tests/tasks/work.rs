@@ -288,7 +288,7 @@ fn invalid_list_at_start_is_error() {
     work(&project, &[], &[json!([])]).run().code(2).stderr_has("task list not found");
     project.ralph(["new"]).run().success();
     work(&project, &[], &[json!([])]).run().code(2).stderr_has("no stories in");
-    assert_eq!(prompts(&project), [""; 0], "nobody was asked anything");
+    assert_eq!(prompts(&project), [""; 0], "no agent was started");
 }
 
 #[test]

@@ -275,14 +275,14 @@ fn all_flag_applies_to_every_worker() {
         .code(2)
         .stderr_has("--all cannot be combined with limits");
     shop.ralph(["resume", "--all", "a"]).run().code(2);
-    let expected = shop.ralph(["kill", "a", "nobody", "c", "a"]).run();
-    expected.code(1).stdout_is("killed a\nkilled c\n").stderr_has("run 'nobody' not found");
-    shop.ralph(["rm", "a", "b", "nobody"])
+    let expected = shop.ralph(["kill", "a", "missing", "c", "a"]).run();
+    expected.code(1).stdout_is("killed a\nkilled c\n").stderr_has("run 'missing' not found");
+    shop.ralph(["rm", "a", "b", "missing"])
         .run()
         .code(1)
         .stdout_is("removed a\n")
         .stderr_has("ralph: error: run 'b' is running\n")
-        .stderr_has("ralph: error: run 'nobody' not found\n");
+        .stderr_has("ralph: error: run 'missing' not found\n");
     request(&["kill", "--all"], "killed b\n");
     request(&["kill", "--all"], "no runs are active\n");
     request(&["rm", "--all"], "removed b\nremoved c\n");
@@ -293,8 +293,8 @@ fn all_flag_applies_to_every_worker() {
 fn unknown_worker_is_reported() {
     let shop = Workshop::new();
     for command in ["pause", "resume", "kill", "rm", "status", "logs", "attach", "wait"] {
-        let output = shop.ralph([command, "nobody"]).run();
-        output.code(1).stderr_has("ralph: error: run 'nobody' not found");
+        let output = shop.ralph([command, "missing"]).run();
+        output.code(1).stderr_has("ralph: error: run 'missing' not found");
     }
     shop.ralph(["status", "../x"]).run().code(1).stderr_has("invalid run name");
 }

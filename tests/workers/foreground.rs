@@ -169,7 +169,7 @@ fn request_to_stopped_process_survives_until_it_is_taken() {
     pause.signal(Signal::KILL);
     pause.wait();
     process.signal(Signal::CONT);
-    // The run looks for requests before it begins anything new, even if nobody has woken it.
+    // The run looks for requests before it begins anything new, even if no request woke it.
     shop.release();
     wait_until(LONG, || state_of(&shop, "project")["status"] == "paused");
     wait_until(LONG, || requests().is_empty());
@@ -253,7 +253,7 @@ fn background_run_that_cannot_start_says_why_with_the_same_code() {
         .args(&agent)
         .run()
         .code(0);
-    run(&["attach", "nobody"]).code(1);
+    run(&["attach", "missing"]).code(1);
     assert_eq!(rows(&shop)[0]["name"], "project");
     run(&["run", "-f", "PROMPT.md", "--background", "--", "true"])
         .code(2)

@@ -162,7 +162,7 @@ fn pause_works_while_screen_changes() {
     shop.ralph(["pause", "agent"]).run().code(0).stdout_is("paused ralph loop for agent\n");
     let screen_text = screen(&shop);
     wait_until(LONG, || screen(&shop) != screen_text);
-    assert_eq!(shop.log(), ["[START] iteration 1/2", "[PAUSE] paused"], "the agent goes on");
+    assert_eq!(shop.log(), ["[START] iteration 1/2", "[PAUSE] paused"], "the agent continues");
     shop.ralph(["ls"]).run().code(0).stdout_has("agent  pausing ");
     std::fs::write(&end, "").unwrap();
     shop.wait_for_event("paused");

@@ -53,7 +53,7 @@ fn older_run_of_a_name_is_found_by_its_id() {
     there(&["attach", &old]).code(1).stderr_has(&ended);
     there(&["kill", &old]).code(0).stderr_has(&ended).stdout_is("");
     there(&["wait", &old]).code(1).stdout_has("[ralph] agent: ");
-    assert_eq!(shop.state().unwrap()["status"], "running", "the newer run goes on");
+    assert_eq!(shop.state().unwrap()["status"], "running", "the newer run continues");
     shop.release();
     shop.wait();
     assert_eq!(shop.state().unwrap()["outcome"], "complete");

@@ -242,7 +242,7 @@ pub(crate) mod tests {
         ] {
             outbox.push(target, text.as_bytes());
         }
-        assert_eq!(outbox.backlog(), 4, "nobody has read anything");
+        assert_eq!(outbox.backlog(), 4, "nothing has been read");
         let taken = reader.take(4);
         let expected =
             [(OutputTarget::Out, "ab"), (OutputTarget::Err, "c"), (OutputTarget::Out, "d")];

@@ -92,6 +92,9 @@ mod tests {
         json.write_line(b"x");
         json.flush();
         json.write_line(b"y");
-        assert!(json.screen.buffer_for(OutputTarget::Out).is_empty(), "nothing is kept for nobody");
+        assert!(
+            json.screen.buffer_for(OutputTarget::Out).is_empty(),
+            "nothing is kept without a reader"
+        );
     }
 }
