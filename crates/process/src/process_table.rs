@@ -78,8 +78,9 @@ pub(super) trait ProcessSource {
     /// [`ProcessId::start`] of a child that was not waited for. Unknown on Linux.
     fn start_of_child(&mut self, pid: Pid) -> Option<u64>;
     fn is_own(&mut self, pid: Pid) -> bool;
-    /// Whether `NAME=value` is in its environment. `false` if that is unreadable.
-    fn has_variable(&mut self, pid: Pid, variable: &[u8]) -> bool;
+    /// Variables with a NUL after each. `None` if it is unreadable, and empty if it is hidden.
+    /// Expensive on macOS.
+    fn environment(&mut self, pid: Pid) -> Option<Vec<u8>>;
     fn command_line(&mut self, pid: Pid) -> String;
     /// Never reaches another process that reused the pid.
     fn signal(&mut self, target: SignalTarget, signal: Signal);
@@ -129,10 +130,8 @@ impl ProcessSource for SystemProcesses {
         platform::is_own(pid)
     }
 
-    fn has_variable(&mut self, pid: Pid, variable: &[u8]) -> bool {
-        platform::environment(pid).is_some_and(|environment| {
-            environment.split(|&byte| byte == 0).any(|other| other == variable)
-        })
+    fn environment(&mut self, pid: Pid) -> Option<Vec<u8>> {
+        platform::environment(pid)
     }
 
     fn command_line(&mut self, pid: Pid) -> String {
@@ -207,6 +206,11 @@ impl ProcessSource for SystemProcesses {
     fn now_ms(&self) -> u64 {
         clock::now_ms()
     }
+}
+
+/// Whether `NAME=value` is among the variables.
+pub(super) fn has_variable(environment: &[u8], variable: &[u8]) -> bool {
+    environment.split(|&byte| byte == 0).any(|other| other == variable)
 }
 
 pub(super) fn is_group_alive(group: Pid) -> bool {
