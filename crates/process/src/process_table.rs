@@ -111,6 +111,8 @@ const UNWATCHED_MS: u64 = 20;
 impl ProcessSource for SystemProcesses {
     fn table(&mut self) -> Option<ProcessTable> {
         let me = platform::read_process(rustix::process::getpid())?;
+        // qemu tells the program that it emulates that it has none.
+        let me = Process { session: own_session(), ..me };
         let read = |pid| platform::read_process(pid).filter(|process| !process.dead);
         let mut alive: Vec<Process> = platform::all_pids()?.into_iter().filter_map(read).collect();
         // A scan takes milliseconds and misses processes that fork and exit within one.
@@ -215,6 +217,15 @@ pub(super) fn has_variable(environment: &[u8], variable: &[u8]) -> bool {
 
 pub(super) fn is_group_alive(group: Pid) -> bool {
     rustix::process::test_kill_process_group(group) != Err(Errno::SRCH)
+}
+
+/// 0 if it is outside our PID namespace.
+fn own_session() -> i32 {
+    #[expect(unsafe_code, reason = "rustix takes it for granted that there is one")]
+    // SAFETY: the argument is a number, and stands for this process.
+    unsafe {
+        libc::getsid(0)
+    }
 }
 
 /// `None` if it is outside our PID namespace.
