@@ -17,7 +17,7 @@ use clap::error::ErrorKind::{DisplayHelpOnMissingArgumentOrSubcommand, MissingRe
 use ralph::cli::{self, Cli};
 use ralph::config::env::variable_name;
 use ralph::config::{self, Settings, Sources, schema};
-use ralph::platform::{self, GUARANTEES, PLATFORMS};
+use ralph::platform::{self, GUARANTEES, PLATFORMS, Platform};
 use ralph_agents::Recording;
 use ralph_agents::profile::{AgentHome, AgentProfile, FileExposure, MODEL_SERVICE_PREFIXES};
 use ralph_events::error::ErrorKind;
@@ -586,8 +586,12 @@ fn platform_table_matches_program() {
     let names: Vec<&str> = PLATFORMS.iter().map(|platform| platform.name).collect();
     let mut text = format!("| | {} |\n|---|{}\n", names.join(" | "), "---|".repeat(names.len()));
     for guarantee in GUARANTEES {
-        let cells: Vec<String> =
-            PLATFORMS.iter().map(|platform| platform.evidence(guarantee).to_string()).collect();
+        let cell = |platform: &Platform| {
+            let evidence = platform.evidence(guarantee).to_string();
+            let exception = platform.exception(guarantee).map(str::to_owned);
+            [evidence].into_iter().chain(exception).collect::<Vec<_>>().join(", ")
+        };
+        let cells: Vec<String> = PLATFORMS.iter().map(cell).collect();
         text.push_str(&format!("| {} | {} |\n", guarantee.text, cells.join(" | ")));
     }
     generated_section("docs/src/reference/platforms.md", "platforms", &text);

@@ -80,6 +80,7 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("plugin/sandbox/setup.sh", "getent passwd", "runs inside a Linux container"),
     ("scripts/record-fixtures", "unshare", "tries whether it is there"),
     ("scripts/record-fixtures", "ip link", "tries whether it is there"),
+    ("scripts/test-arm64", "unshare", "for Linux only"),
     ("scripts/fuzz", "${targets[@]}", "never empty: all targets by default"),
     ("scripts/packages.sh", "${packages[@]}", "after a look at its length"),
 ];

@@ -5,7 +5,9 @@
 
 use std::collections::HashSet;
 
-use super::process_table::{Process, ProcessId, ProcessSource, SystemProcesses, ancestry};
+use super::process_table::{
+    Process, ProcessId, ProcessSource, SystemProcesses, ancestry, has_variable,
+};
 use super::tree::{self, Member};
 use ralph_events::event::Leftover;
 
@@ -31,6 +33,20 @@ pub fn kill_by_env(
     terminate_all(&mut SystemProcesses::default(), &format!("{name}={value}"), grace_ms, hurry)
 }
 
+/// Whether any process mentions `text` in its environment.
+pub fn is_in_environment(text: &[u8]) -> bool {
+    is_mentioned(&mut SystemProcesses::default(), text)
+}
+
+fn is_mentioned(source: &mut impl ProcessSource, text: &[u8]) -> bool {
+    let finder = memchr::memmem::Finder::new(text);
+    source.table().is_some_and(|table| {
+        let mut environments =
+            table.alive.iter().filter_map(|process| source.environment(process.identity.pid));
+        environments.any(|environment| finder.find(&environment).is_some())
+    })
+}
+
 fn find_members(source: &mut impl ProcessSource, mark: &str) -> Vec<Member> {
     let Some(table) = source.table() else {
         return Vec::new();
@@ -47,7 +63,10 @@ fn find_members(source: &mut impl ProcessSource, mark: &str) -> Vec<Member> {
         .collect();
     let carriers: HashSet<i32> = own
         .iter()
-        .filter(|process| source.has_variable(process.identity.pid, mark.as_bytes()))
+        .filter(|process| {
+            let environment = source.environment(process.identity.pid).unwrap_or_default();
+            has_variable(&environment, mark.as_bytes())
+        })
         .map(|process| process.pid())
         .collect();
     own.iter()
@@ -132,6 +151,15 @@ mod tests {
         assert_eq!(pids, [201, 202], "not our parent");
         assert_eq!(source.signals, [(201, Signal::TERM), (202, Signal::TERM)]);
         assert!(source.has(60) && source.has(203) && !source.has(202));
+    }
+
+    #[test]
+    fn any_variable_may_mention_text() {
+        let mut source = left_behind();
+        source.find(203).environment = Some("HOME=/Users/me TMPDIR=/s/a1/tmp");
+        for (text, found) in [("/s/a1", true), ("/s/a2", false), ("RALPH_RUN_ID=r1", true)] {
+            assert_eq!(is_mentioned(&mut source, text.as_bytes()), found, "{text}");
+        }
     }
 
     #[test]

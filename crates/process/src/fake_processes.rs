@@ -28,7 +28,7 @@ pub(super) fn process(number: i32, parent: i32, session: i32) -> Process {
 #[derive(Debug)]
 pub(super) struct FakeProcess {
     pub(super) process: Process,
-    /// `None` if it is unreadable.
+    /// Variables with spaces between. `None` if it is unreadable.
     pub(super) environment: Option<&'static str>,
     pub(super) ignores_term: bool,
     pub(super) survives_kill: bool,
@@ -57,6 +57,7 @@ pub(super) struct FakeProcesses {
     unreaped: VecDeque<Pid>,
     /// The pids that got signals, in order; negative for a group.
     pub(super) signals: Vec<(i32, Signal)>,
+    pub(super) environments_read: Vec<i32>,
     watched: Vec<ProcessId>,
     /// A watched process has ended or forked.
     pub(super) has_changed: bool,
@@ -72,6 +73,7 @@ impl FakeProcesses {
             alive: alive.into_iter().map(FakeProcess::of).collect(),
             unreaped: VecDeque::new(),
             signals: Vec::new(),
+            environments_read: Vec::new(),
             watched: Vec::new(),
             has_changed: false,
             next_start: 1_000,
@@ -149,9 +151,9 @@ impl ProcessSource for FakeProcesses {
         true
     }
 
-    fn has_variable(&mut self, pid: Pid, variable: &[u8]) -> bool {
-        let environment = self.find(pid.as_raw_pid()).environment;
-        environment.is_some_and(|it| it.split(' ').any(|it| it.as_bytes() == variable))
+    fn environment(&mut self, pid: Pid) -> Option<Vec<u8>> {
+        self.environments_read.push(pid.as_raw_pid());
+        self.find(pid.as_raw_pid()).environment.map(|it| it.replace(' ', "\0").into_bytes())
     }
 
     fn command_line(&mut self, pid: Pid) -> String {

@@ -31,7 +31,7 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-pub use by_env::{find_by_env, kill_by_env};
+pub use by_env::{find_by_env, is_in_environment, kill_by_env};
 pub use file_watch::{ExitWatch, FileWatcher, WatchId};
 pub use holders::{LockUsers, can_see_all_users, may_be_in_use};
 pub use interrupts::Interrupts;

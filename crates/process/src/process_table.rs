@@ -78,8 +78,9 @@ pub(super) trait ProcessSource {
     /// [`ProcessId::start`] of a child that was not waited for. Unknown on Linux.
     fn start_of_child(&mut self, pid: Pid) -> Option<u64>;
     fn is_own(&mut self, pid: Pid) -> bool;
-    /// Whether `NAME=value` is in its environment. `false` if that is unreadable.
-    fn has_variable(&mut self, pid: Pid, variable: &[u8]) -> bool;
+    /// Variables with a NUL after each. `None` if it is unreadable, and empty if it is hidden.
+    /// Expensive on macOS.
+    fn environment(&mut self, pid: Pid) -> Option<Vec<u8>>;
     fn command_line(&mut self, pid: Pid) -> String;
     /// Never reaches another process that reused the pid.
     fn signal(&mut self, target: SignalTarget, signal: Signal);
@@ -110,6 +111,8 @@ const UNWATCHED_MS: u64 = 20;
 impl ProcessSource for SystemProcesses {
     fn table(&mut self) -> Option<ProcessTable> {
         let me = platform::read_process(rustix::process::getpid())?;
+        // qemu tells the program that it emulates that it has none.
+        let me = Process { session: own_session(), ..me };
         let read = |pid| platform::read_process(pid).filter(|process| !process.dead);
         let mut alive: Vec<Process> = platform::all_pids()?.into_iter().filter_map(read).collect();
         // A scan takes milliseconds and misses processes that fork and exit within one.
@@ -129,10 +132,8 @@ impl ProcessSource for SystemProcesses {
         platform::is_own(pid)
     }
 
-    fn has_variable(&mut self, pid: Pid, variable: &[u8]) -> bool {
-        platform::environment(pid).is_some_and(|environment| {
-            environment.split(|&byte| byte == 0).any(|other| other == variable)
-        })
+    fn environment(&mut self, pid: Pid) -> Option<Vec<u8>> {
+        platform::environment(pid)
     }
 
     fn command_line(&mut self, pid: Pid) -> String {
@@ -209,8 +210,22 @@ impl ProcessSource for SystemProcesses {
     }
 }
 
+/// Whether `NAME=value` is among the variables.
+pub(super) fn has_variable(environment: &[u8], variable: &[u8]) -> bool {
+    environment.split(|&byte| byte == 0).any(|other| other == variable)
+}
+
 pub(super) fn is_group_alive(group: Pid) -> bool {
     rustix::process::test_kill_process_group(group) != Err(Errno::SRCH)
+}
+
+/// 0 if it is outside our PID namespace.
+fn own_session() -> i32 {
+    #[expect(unsafe_code, reason = "rustix takes it for granted that there is one")]
+    // SAFETY: the argument is a number, and stands for this process.
+    unsafe {
+        libc::getsid(0)
+    }
 }
 
 /// `None` if it is outside our PID namespace.

@@ -22,7 +22,8 @@ use std::collections::{HashMap, HashSet};
 use rustix::process::{Pid, Signal};
 
 use super::process_table::{
-    Process, ProcessId, ProcessSource, ProcessTable, SignalTarget, ancestry, is_group_alive,
+    Process, ProcessId, ProcessSource, ProcessTable, SignalTarget, ancestry, has_variable,
+    is_group_alive,
 };
 use ralph_events::event::Leftover;
 
@@ -47,8 +48,12 @@ pub(super) struct ProcessTree {
     pub(super) main: Pid,
     /// Waited for; its pid may be reused.
     pub(super) reaped: bool,
+    /// Of the child, where the system names a process's origin.
+    start: Option<u64>,
     /// `NAME=value` in the environment of what it starts; for orphans without a subreaper.
     mark: Option<Vec<u8>>,
+    /// Those without the mark, so that no environment is read twice.
+    unmarked: HashSet<ProcessId>,
     /// Needed for orphans.
     pub(super) known_members: HashSet<ProcessId>,
     /// [`ProcessId::start`] of every member so far, where the system names a process's origin.
@@ -60,10 +65,34 @@ impl ProcessTree {
         ProcessTree {
             main,
             reaped: false,
+            start,
             mark,
+            unmarked: HashSet::new(),
             known_members: HashSet::new(),
             origins: start.into_iter().collect(),
         }
+    }
+
+    /// Whether the mark is in its environment. `unmarked` are those known from the last scan.
+    fn has_marked(
+        &mut self,
+        source: &mut impl ProcessSource,
+        process: &Process,
+        unmarked: &HashSet<ProcessId>,
+    ) -> bool {
+        // Where a process has an origin, its start is a serial number.
+        let is_older = process.origin.is_some() && Some(process.identity.start) < self.start;
+        let Some(mark) = self.mark.as_ref().filter(|_| !is_older) else { return false };
+        if !unmarked.contains(&process.identity) {
+            let environment = source.environment(process.identity.pid).unwrap_or_default();
+            let is_marked = has_variable(&environment, mark);
+            // A program that hides its environment may execute one that does not.
+            if is_marked || environment.is_empty() {
+                return is_marked;
+            }
+        }
+        self.unmarked.insert(process.identity);
+        false
     }
 }
 
@@ -235,7 +264,7 @@ impl Owners {
 fn find_owners(
     source: &mut impl ProcessSource,
     table: &ProcessTable,
-    families: &[&mut ProcessTree],
+    families: &mut [&mut ProcessTree],
     released: &HashSet<ProcessId>,
     reaper: bool,
 ) -> HashMap<i32, ProcessOwner> {
@@ -263,15 +292,14 @@ fn find_owners(
     owners.propagate(&candidates);
     if let [family] = families {
         let above_us: HashSet<i32> = ancestry(table.me.pid(), &parents).collect();
+        let unmarked = std::mem::take(&mut family.unmarked);
         for process in &candidates {
-            let pid = process.identity.pid;
             if owners.by_pid.contains_key(&process.pid()) {
                 continue;
             }
-            let mark =
-                family.mark.as_ref().filter(|_| !reaper && !above_us.contains(&process.pid()));
+            let may_be_orphan = !reaper && !above_us.contains(&process.pid());
             if process.parent == table.me.pid()
-                || mark.is_some_and(|mark| source.has_variable(pid, mark))
+                || (may_be_orphan && family.has_marked(source, process, &unmarked))
             {
                 owners.insert(process, ProcessOwner::Family(0));
             }

@@ -9,6 +9,8 @@
 
 mod code_env;
 
+pub use code_env::changed_env;
+
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt;

@@ -8,13 +8,15 @@ use std::fmt;
 pub enum Evidence {
     /// The test suite ran there.
     Tested,
+    /// The tests passed in an emulator of the processor.
+    Emulated,
     /// The code compiles for it and was never run.
     TypeChecked,
     /// The platform does not have it.
     Missing,
 }
 
-use Evidence::{Missing, Tested, TypeChecked};
+use Evidence::{Emulated, Missing, Tested, TypeChecked};
 
 #[derive(Debug)]
 pub struct Platform {
@@ -36,23 +38,40 @@ pub struct Guarantee {
     pub text: &'static str,
     /// One for each of [`PLATFORMS`].
     pub evidence: [Evidence; PLATFORMS.len()],
+    /// What it does not cover on macOS.
+    macos_exception: &'static str,
+}
+
+const fn guarantee(text: &'static str, evidence: [Evidence; PLATFORMS.len()]) -> Guarantee {
+    Guarantee { text, evidence, macos_exception: "" }
 }
 
 const PORTABLE: [Evidence; PLATFORMS.len()] = [Tested, TypeChecked, TypeChecked, TypeChecked];
+/// By `scripts/test-arm64`.
+const LOOP: [Evidence; PLATFORMS.len()] = [Tested, Emulated, TypeChecked, TypeChecked];
 const LINUX_ONLY: [Evidence; PLATFORMS.len()] = [Tested, TypeChecked, Missing, Missing];
 
+/// They hide their environment, and nothing else marks an orphan whose parent was never seen.
+const HIDDEN_PROCESSES: &str = "except some daemons of Apple's own programs";
+
 pub const GUARANTEES: &[Guarantee] = &[
-    Guarantee { text: "runs loops, checks and SCM tasks; resumes them", evidence: PORTABLE },
-    Guarantee { text: "kills every process that an agent started", evidence: PORTABLE },
-    Guarantee { text: "stops the agent at once if ralph itself is killed", evidence: LINUX_ONLY },
-    Guarantee { text: "finds orphaned processes after `kill -9`", evidence: PORTABLE },
-    Guarantee { text: "removes git locks that a killed git left behind", evidence: LINUX_ONLY },
-    Guarantee { text: "waits for processes and files without polling", evidence: PORTABLE },
-    Guarantee { text: "sandbox with a list of allowed hosts", evidence: PORTABLE },
-    Guarantee { text: "sandbox without other programs", evidence: PORTABLE },
-    Guarantee { text: "system call filter in the sandbox", evidence: LINUX_ONLY },
-    Guarantee { text: "background loops in tmux", evidence: PORTABLE },
-    Guarantee { text: "hooks and blocklist for Claude Code", evidence: PORTABLE },
+    guarantee("runs loops, checks and SCM tasks; resumes them", LOOP),
+    Guarantee {
+        macos_exception: HIDDEN_PROCESSES,
+        ..guarantee("kills every process that an agent started", PORTABLE)
+    },
+    guarantee("stops the agent at once if ralph itself is killed", LINUX_ONLY),
+    Guarantee {
+        macos_exception: HIDDEN_PROCESSES,
+        ..guarantee("finds orphaned processes after `kill -9`", PORTABLE)
+    },
+    guarantee("removes git locks that a killed git left behind", LINUX_ONLY),
+    guarantee("waits for processes and files without polling", PORTABLE),
+    guarantee("sandbox with a list of allowed hosts", PORTABLE),
+    guarantee("sandbox without other programs", PORTABLE),
+    guarantee("system call filter in the sandbox", LINUX_ONLY),
+    guarantee("background loops in tmux", PORTABLE),
+    guarantee("hooks and blocklist for Claude Code", PORTABLE),
 ];
 
 impl Platform {
@@ -63,6 +82,12 @@ impl Platform {
     pub fn evidence(&self, guarantee: &Guarantee) -> Evidence {
         let mut pairs = PLATFORMS.iter().zip(guarantee.evidence);
         pairs.find(|(platform, _)| platform.name == self.name).map_or(Missing, |(_, it)| it)
+    }
+
+    /// What the guarantee does not cover here.
+    pub fn exception(&self, guarantee: &Guarantee) -> Option<&'static str> {
+        let exception = guarantee.macos_exception;
+        (self.os == "macos" && !exception.is_empty()).then_some(exception)
     }
 
     /// The weakest evidence for what the platform has.
@@ -76,6 +101,7 @@ impl fmt::Display for Evidence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Tested => "tested",
+            Emulated => "emulated",
             TypeChecked => "type-checked only",
             Missing => "not there",
         })

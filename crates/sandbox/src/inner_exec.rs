@@ -14,10 +14,13 @@ const SETUP_FAILED: u8 = 125;
 const CARRIED_PREFIX: &str = "__RALPH_ENV_";
 
 /// Renames variables that would make the sandbox's own programs, which start unconfined, load an
-/// agent's code. [`exec_inside`] restores them.
+/// agent's code. [`exec_inside`] restores them. So it does with those that macOS removes whenever it
+/// starts a program of its own, such as `sandbox-exec`.
 pub(super) fn carry_env(changes: &[(OsString, Option<OsString>)]) -> trust::EnvChanges {
     let mut env = changes.to_vec();
-    for (name, value) in trust::untrusted_env(changes) {
+    let removed =
+        trust::changed_env(changes).filter(|(name, _)| name.as_bytes().starts_with(b"DYLD_"));
+    for (name, value) in trust::untrusted_env(changes).into_iter().chain(removed) {
         let mut renamed = OsString::from(CARRIED_PREFIX);
         renamed.push(&name);
         env.extend([(name, None), (renamed, Some(value))]);
@@ -118,6 +121,7 @@ mod tests {
         let changes = [
             ("LD_PRELOAD".into(), Some("lib/x.so".into())),
             ("LD_AUDIT".into(), Some("/usr/lib/x.so".into())),
+            ("DYLD_LIBRARY_PATH".into(), Some("/usr/local/lib".into())),
         ];
         let carried = carry_env(&changes);
         let set = |env: &[(OsString, Option<OsString>)], name: &str| {
@@ -126,9 +130,11 @@ mod tests {
         };
         assert_eq!(set(&carried, "LD_PRELOAD"), None);
         assert_eq!(set(&carried, "LD_AUDIT"), Some("/usr/lib/x.so".into()));
+        assert_eq!(set(&carried, "DYLD_LIBRARY_PATH"), None, "trusted, but lost on the way");
         let env = carried.into_iter().filter_map(|(name, value)| Some((name, value?)));
         let arrived = restore_carried_env(env);
         assert_eq!(set(&arrived, "LD_PRELOAD"), Some("lib/x.so".into()));
+        assert_eq!(set(&arrived, "DYLD_LIBRARY_PATH"), Some("/usr/local/lib".into()));
         assert!(arrived.contains(&("__RALPH_ENV_LD_PRELOAD".into(), None)), "{arrived:?}");
     }
 }

@@ -14,7 +14,6 @@ use crate::docker::DockerSandbox;
 use crate::plan::HostSystem;
 use crate::seatbelt::{self, SeatbeltSandbox};
 use crate::{Backend, BackendError, Sandbox, SandboxRequest};
-use ralph_process::find_by_env;
 use ralph_store::dir_handle::open_dir;
 
 /// Best first.
@@ -50,12 +49,6 @@ pub(crate) fn open_unlinked_file(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(open_dir(parent)?, name, flags, Mode::empty())?;
     Ok(File::from(file))
-}
-
-/// Whether processes outlived their ralph, of the sandbox with this scratch directory.
-pub(crate) fn has_processes(path: &Path) -> bool {
-    let home = path.join("home");
-    home.to_str().is_some_and(|home| !find_by_env("HOME", home).is_empty())
 }
 
 /// Changes the mode of an entry if `differs` says so about the present one. Returns whether it did.

@@ -1,6 +1,7 @@
 //! Tests a new sandbox from inside: what must work and what must not.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::OpenOptions;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -23,12 +24,16 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
 const UNROUTABLE_ADDRESS: &str = "192.0.2.1:9";
 
 /// Name, expected result, and message.
-const CHECKS: [(&str, bool, &str); 4] = [
+const CHECKS: [(&str, bool, &str); 5] = [
     ("write-project", true, "the project is not writable"),
     ("read-canary", false, "a file outside is readable"),
     ("connect", false, "the network is reachable without the proxy"),
     ("order", false, "kernel settings are writable"),
+    ("write-protected", false, "protected files are writable"),
 ];
+
+/// Between the protected paths and those outside.
+const SEPARATOR: &str = "--";
 
 /// Controls the whole machine. Opened, never written.
 const KERNEL_CONTROL_FILE: &str = "/proc/sys/kernel/core_pattern";
@@ -37,6 +42,9 @@ const KERNEL_CONTROL_FILE: &str = "/proc/sys/kernel/core_pattern";
 pub(super) struct SandboxProbe {
     inside_file: PathBuf,
     canary: PathBuf,
+    protected: Vec<PathBuf>,
+    /// Those of `protected` that a failing sandbox would create.
+    missing: Vec<PathBuf>,
     outside: Vec<PathBuf>,
     listener: TcpListener,
     network: bool,
@@ -59,12 +67,25 @@ impl SandboxProbe {
         let mark = format!(".ralph-probe-{:016x}", RandomState::new().build_hasher().finish());
         let canary = hidden.join(format!("{mark}-canary"));
         std::fs::write(&canary, "sing")?;
-        let outside = [Path::new("/usr"), Path::new("/etc"), project.parent().unwrap_or(project)]
-            .map(|dir| dir.join(&mark))
-            .to_vec();
-        let listener = TcpListener::bind("127.0.0.1:0")?;
-        let inside_file = project.join(mark);
-        Ok(SandboxProbe { inside_file, canary, outside, listener, network, proxy: None })
+        let parent = project.parent().unwrap_or(project);
+        let outside = [Path::new("/usr"), Path::new("/etc"), parent, hidden];
+        Ok(SandboxProbe {
+            inside_file: project.join(&mark),
+            canary,
+            protected: Vec::new(),
+            missing: Vec::new(),
+            outside: outside.map(|dir| dir.join(&mark)).to_vec(),
+            listener: TcpListener::bind("127.0.0.1:0")?,
+            network,
+            proxy: None,
+        })
+    }
+
+    /// These files of the project, existing or not, must not be writable.
+    pub(super) fn with_protected(mut self, protected: Vec<PathBuf>) -> SandboxProbe {
+        self.missing = protected.iter().filter(|path| !path.exists()).cloned().collect();
+        self.protected = protected;
+        self
     }
 
     /// The proxy at this port must be within reach.
@@ -100,6 +121,8 @@ impl SandboxProbe {
         }
         let mut args: Vec<OsString> = vec![COMMAND.into(), address.into()];
         args.extend([self.inside_file.clone().into(), self.canary.clone().into()]);
+        args.extend(self.protected.iter().map(|path| path.clone().into()));
+        args.push(SEPARATOR.into());
         args.extend(self.outside.iter().map(|path| path.clone().into()));
         Ok(args)
     }
@@ -139,14 +162,23 @@ impl Drop for SandboxProbe {
         for path in self.outside.iter().chain([&self.inside_file, &self.canary, &linked]) {
             let _ = std::fs::remove_file(path);
         }
+        let is_probe =
+            |path: &&PathBuf| path.metadata().is_ok_and(|it| it.is_file() && it.len() == 0);
+        for path in self.missing.iter().filter(is_probe) {
+            let _ = std::fs::remove_file(path);
+        }
     }
 }
 
 /// The inner process, with the arguments of `SandboxProbe::args`.
 pub fn main(args: &[OsString]) -> u8 {
-    let [address, project, canary, outside @ ..] = args else { return 2 };
+    let [address, project, canary, others @ ..] = args else { return 2 };
+    let mut others = others.split(|path| path == SEPARATOR);
+    let (Some(protected), Some(outside)) = (others.next(), others.next()) else { return 2 };
     let writes = |path: &OsString| std::fs::write(path, "probe").is_ok();
-    let orders = || std::fs::OpenOptions::new().write(true).open(KERNEL_CONTROL_FILE).is_ok();
+    let orders = || OpenOptions::new().write(true).open(KERNEL_CONTROL_FILE).is_ok();
+    // Changes nothing in a file.
+    let opens = |path: &OsString| OpenOptions::new().append(true).create(true).open(path).is_ok();
     let (address, proxy) = match address.to_str().and_then(|address| address.split_once(',')) {
         Some((address, proxy)) => (OsStr::new(address), Some(proxy)),
         None => (address.as_os_str(), None),
@@ -154,7 +186,8 @@ pub fn main(args: &[OsString]) -> u8 {
     // A second name is as good as the file.
     let reads =
         std::fs::read(canary).is_ok() || std::fs::hard_link(canary, canary_link(project)).is_ok();
-    let outcomes = [writes(project), reads, can_connect(address), orders()];
+    let outcomes =
+        [writes(project), reads, can_connect(address), orders(), protected.iter().any(opens)];
     outside.iter().for_each(|path| {
         writes(path);
     });
@@ -197,18 +230,19 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let project = dir.path().join("project");
         std::fs::create_dir(&project).unwrap();
-        let report = |trials: [&str; 4]| {
+        let report = |trials: [&str; 5]| {
             let names = CHECKS.iter().map(|(name, ..)| *name);
             names.zip(trials).map(|(name, word)| format!("{name} {word}\n")).collect::<String>()
         };
         for (trials, network, expected) in [
-            (["yes", "no", "no", "no"], false, Ok(())),
-            (["yes", "no", "yes", "no"], true, Ok(())),
-            (["yes", "no", "yes", "no"], false, Err(CHECKS[2].2)),
-            (["no", "no", "no", "no"], false, Err(CHECKS[0].2)),
-            (["yes", "yes", "no", "no"], false, Err(CHECKS[1].2)),
-            (["yes", "no", "no", "yes"], false, Err(CHECKS[3].2)),
-            (["yes", "no", "", "no"], false, Err("the probe did not finish")),
+            (["yes", "no", "no", "no", "no"], false, Ok(())),
+            (["yes", "no", "yes", "no", "no"], true, Ok(())),
+            (["yes", "no", "yes", "no", "no"], false, Err(CHECKS[2].2)),
+            (["no", "no", "no", "no", "no"], false, Err(CHECKS[0].2)),
+            (["yes", "yes", "no", "no", "no"], false, Err(CHECKS[1].2)),
+            (["yes", "no", "no", "yes", "no"], false, Err(CHECKS[3].2)),
+            (["yes", "no", "no", "no", "yes"], false, Err(CHECKS[4].2)),
+            (["yes", "no", "", "no", "no"], false, Err("the probe did not finish")),
         ] {
             let probe = SandboxProbe::set_up(&project, dir.path(), network).unwrap();
             std::fs::write(&probe.inside_file, "").unwrap();
@@ -216,12 +250,16 @@ mod tests {
             assert_eq!(judged, expected.map_err(str::to_owned), "{trials:?}");
         }
         let probe = SandboxProbe::set_up(&project, dir.path(), false).unwrap();
-        let good = report(["yes", "no", "no", "no"]);
+        let good = report(["yes", "no", "no", "no", "no"]);
         assert!(probe.evaluate(good.as_bytes()).is_err(), "no file appeared in the project");
         std::fs::write(&probe.inside_file, "").unwrap();
         assert!(probe.evaluate(good.as_bytes()).is_ok());
-        std::fs::write(probe.outside.last().unwrap(), "").unwrap();
-        assert!(probe.evaluate(good.as_bytes()).is_err(), "a file appeared beside the project");
+        // Beside the project, and in the home.
+        for file in &probe.outside[2..] {
+            std::fs::write(file, "").unwrap();
+            assert!(probe.evaluate(good.as_bytes()).is_err(), "{}", file.display());
+            std::fs::remove_file(file).unwrap();
+        }
         drop(probe);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "files are left");
     }

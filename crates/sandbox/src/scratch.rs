@@ -4,6 +4,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,8 +15,9 @@ use super::permissions::SavedModes;
 use super::plan::{PathGuard, SandboxPlan};
 use super::quarantine::restore_guards;
 use super::restore::restore_from_file;
-use super::{Backend, SandboxTrace, platform};
+use super::{Backend, SandboxTrace};
 use ralph_events::error::Error;
+use ralph_process::is_in_environment;
 use ralph_store::home::require_ralph_home;
 use ralph_store::relocation::{DirIdentity, Relocation};
 
@@ -175,6 +177,12 @@ pub fn restore_modes(base: &Path) -> Vec<SandboxTrace> {
     traces.filter(|trace| !trace.is_not_restored()).collect()
 }
 
+/// Whether processes of the sandbox with this scratch directory outlived their ralph: their `HOME`
+/// and other variables contain its path.
+fn has_processes(path: &Path) -> bool {
+    is_in_environment(path.as_os_str().as_bytes())
+}
+
 /// Cleans up after killed runs. Failures are retried next time, and so are missing projects, unless
 /// `project` is inside the moved one.
 pub fn clean_stale(base: &Path, project: &Path) -> Vec<StaleSandbox> {
@@ -184,7 +192,7 @@ pub fn clean_stale(base: &Path, project: &Path) -> Vec<StaleSandbox> {
         let is_missing = stale.note.as_ref().is_some_and(ScratchRecord::is_project_missing);
         if is_missing && moved.is_none() && !is_old(&stale.path.join(RECORD_FILE)) {
             // Only the record is needed.
-            if !platform::has_processes(&stale.path) {
+            if !has_processes(&stale.path) {
                 let _ = remove_contents(&stale.path);
             }
             continue;
@@ -203,7 +211,7 @@ pub fn clean_stale(base: &Path, project: &Path) -> Vec<StaleSandbox> {
         };
         let _ = if traces.iter().any(SandboxTrace::is_not_restored) {
             remove_contents(&stale.path)
-        } else if platform::has_processes(&stale.path) {
+        } else if has_processes(&stale.path) {
             // What still runs may change more files.
             Ok(())
         } else {

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use super::home::link_home_entries;
 use super::inner_exec::{self, carry_env};
 use super::permissions::SavedModes;
-use super::plan::{INSIDE_DIR, NetworkMode, SandboxPlan};
+use super::plan::{ExpectedEntry, INSIDE_DIR, NetworkMode, SandboxPlan};
 use super::preparation::{
     PreparedSandbox, StandInProject, env_in_place, failed, prepare_sandbox, start_local_proxy,
 };
@@ -98,6 +98,17 @@ impl SeatbeltCommand {
         words
     }
 
+    /// A protected file, and one that must not be created.
+    fn protected_files(&self) -> Vec<PathBuf> {
+        let guards = || self.plan.guards.iter();
+        let existing = guards().find(|guard| guard.was == ExpectedEntry::File);
+        let missing = guards().find(|guard| {
+            let parent = guard.path.parent();
+            guard.was == ExpectedEntry::Nothing && parent.is_some_and(Path::is_dir)
+        });
+        existing.into_iter().chain(missing).map(|guard| guard.path.clone()).collect()
+    }
+
     /// `hidden` must not be visible inside.
     fn probe(
         &self,
@@ -120,6 +131,7 @@ impl SeatbeltCommand {
         };
         SandboxProbe::prepare(project, hidden, self.plan.network == NetworkMode::Full)?
             .with_proxy(self.proxy_port)
+            .with_protected(self.protected_files())
             .run(env, wrap, explain)
             .map_err(|why| why.hint(OTHER_CHOICE))
     }

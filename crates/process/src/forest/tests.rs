@@ -199,3 +199,29 @@ fn forks_are_looked_at_in_intervals() {
     forest.source.exit(201);
     assert!(forest.source.has_changed);
 }
+
+/// Reading one is expensive on macOS.
+#[test]
+fn environments_are_read_of_new_strangers_and_only_once() {
+    let mut source = FakeProcesses::new(false);
+    source.fork(1, 150, 150).environment = Some("HOME=/Users/me");
+    source.fork(ME, 200, 200);
+    let mut forest = ProcessForest::new(source, false);
+    forest.add(CHILD, pid(200), Some(MARK.into()), false);
+    forest.source.fork(1, 300, 300).environment = Some("RALPH_RUN_ID=r2");
+    forest.source.fork(1, 301, 301);
+    for step in 0..3 {
+        forest.source.fork(200, 210 + step, 200);
+        forest.note_change();
+        forest.source.now_ms += LOOK_MS;
+        wake(&mut forest);
+    }
+    // A hidden one may come to light when it executes another program.
+    assert_eq!(forest.source.environments_read, [300, 301, 301, 301]);
+    forest.source.find(301).environment = Some(MARK);
+    for number in [200, 210, 211, 212] {
+        forest.source.exit(number);
+    }
+    assert_eq!(pids(&finish(&mut forest).leftovers), [301]);
+    assert!(forest.source.has(150) && forest.source.has(300));
+}

@@ -99,22 +99,28 @@ impl AgentWritable {
         }
     }
 
-    /// Of two `changes` to one variable, the later wins.
     pub(super) fn untrusted_variables(
         &self,
         changes: &[(OsString, Option<OsString>)],
         home: Option<&Path>,
     ) -> Vec<(OsString, OsString)> {
-        let changed = |name: &OsString| changes.iter().any(|(other, _)| other == name);
-        let inherited = std::env::vars_os().filter(|(name, _)| !changed(name));
-        let set = changes.iter().enumerate().filter_map(|(index, (name, value))| {
-            let is_last = changes[index + 1..].iter().all(|(later, _)| later != name);
-            Some((name.clone(), value.clone().filter(|_| is_last)?))
-        });
         let is_untrusted =
             |(name, value): &(OsString, OsString)| !self.trusts_variable(name, value, home);
-        inherited.chain(set).filter(is_untrusted).collect()
+        changed_env(changes).filter(is_untrusted).collect()
     }
+}
+
+/// The environment of this process with `changes`. Of two to one variable, the later wins.
+pub fn changed_env(
+    changes: &[(OsString, Option<OsString>)],
+) -> impl Iterator<Item = (OsString, OsString)> {
+    let changed = |name: &OsString| changes.iter().any(|(other, _)| other == name);
+    let inherited = std::env::vars_os().filter(move |(name, _)| !changed(name));
+    let set = changes.iter().enumerate().filter_map(|(index, (name, value))| {
+        let is_last = changes[index + 1..].iter().all(|(later, _)| later != name);
+        Some((name.clone(), value.clone().filter(|_| is_last)?))
+    });
+    inherited.chain(set)
 }
 
 #[cfg(test)]

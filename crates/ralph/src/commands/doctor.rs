@@ -93,7 +93,10 @@ fn platform_status(os: &str, arch: &str, has_arm64: impl FnOnce() -> bool) -> St
     };
     let mut out = format!("\nPlatform: {}\n", platform.name);
     for guarantee in GUARANTEES {
-        out.push_str(&format!("  {:<18} {}\n", platform.evidence(guarantee), guarantee.text));
+        let exception =
+            platform.exception(guarantee).map_or_else(String::new, |text| format!(", {text}"));
+        let evidence = platform.evidence(guarantee);
+        out.push_str(&format!("  {evidence:<18} {}{exception}\n", guarantee.text));
     }
     if (os, arch) == ("macos", "x86_64") && has_arm64() {
         out.push_str("  running under Rosetta: install ralph for arm64\n");
@@ -173,7 +176,9 @@ mod tests {
         assert!(linux.starts_with("\nPlatform: Linux x86-64\n  tested             runs loops"));
         assert_eq!(linux.lines().count(), GUARANTEES.len() + 2);
         let mac = platform_status("macos", "aarch64", || unreachable!());
-        assert!(mac.contains("\n  type-checked only  kills every process"), "{mac}");
+        let row = "\n  type-checked only  kills every process that an agent started, except some ";
+        assert!(mac.contains(row), "{mac}");
+        assert!(!linux.contains("except"), "{linux}");
         let other = platform_status("freebsd", "x86_64", || unreachable!());
         assert_eq!(other, "\nPlatform: freebsd x86_64\n  untested\n");
     }

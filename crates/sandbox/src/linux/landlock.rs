@@ -354,3 +354,33 @@ impl Drop for LandlockSandbox {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::seccomp::{self, SyscallRule};
+    use super::*;
+    use crate::settings;
+
+    #[test]
+    fn kernel_without_landlock_is_a_clear_error() {
+        let error = std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                let missing =
+                    SyscallRule::refuse(seccomp::SYS_landlock_create_ruleset, libc::ENOSYS);
+                seccomp::install(&[missing]).unwrap();
+                let settings = settings::Sandbox::default();
+                let request = SandboxRequest {
+                    project: Path::new("/nonexistent"),
+                    settings: &settings,
+                    adapter: "claude",
+                    agent: None,
+                    env: &[],
+                };
+                LandlockSandbox::prepare(&request).err()
+            });
+            thread.join().unwrap().unwrap()
+        });
+        assert_eq!(error.reason, "this kernel has no Landlock");
+        assert!(!error.is_config_error && error.hint.is_some(), "another backend may work");
+    }
+}

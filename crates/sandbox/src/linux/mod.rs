@@ -12,7 +12,6 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
@@ -59,16 +58,6 @@ pub(crate) fn inner_main(command: &str, args: &[OsString]) -> Option<u8> {
 /// Fails if the path has links.
 pub(crate) fn open_unlinked_file(path: &Path) -> io::Result<File> {
     mounts::open_unlinked(path, OFlags::RDONLY | OFlags::NONBLOCK).map(File::from)
-}
-
-/// Whether processes outlived their ralph; in namespaces, none can.
-pub(crate) fn has_processes(path: &Path) -> bool {
-    let path = path.as_os_str().as_bytes();
-    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let environments =
-        processes.filter_map(|process| std::fs::read(process.path().join("environ")).ok());
-    // Their `HOME` contains the path.
-    environments.into_iter().any(|env| env.windows(path.len()).any(|part| part == path))
 }
 
 /// Changes the mode of an entry if `differs` says so about the present one. Returns whether it did.

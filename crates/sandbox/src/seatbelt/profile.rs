@@ -61,6 +61,13 @@ impl SeatbeltProfile {
         self.text.push_str(&format!("({action} {operations} ({filter} (param \"P{nth}\")))\n"));
     }
 
+    fn deny_link(&mut self, path: &Path) {
+        let nth = self.param(path);
+        self.text.push_str(&format!(
+            "(deny file-write-create (require-all (literal (param \"P{nth}\")) (vnode-type SYMLINK)))\n"
+        ));
+    }
+
     fn section(&mut self, title: &str) {
         self.text.push_str(&format!("\n; {title}\n"));
     }
@@ -135,7 +142,9 @@ pub fn render(
         match guard.was {
             ExpectedEntry::Nothing => profile.rule("deny", WRITE, "subpath", &guard.path),
             ExpectedEntry::Link(_) => profile.rule("deny", WRITE, "literal", &guard.path),
-            ExpectedEntry::Directory | ExpectedEntry::File => {}
+            // It may be created with `mkdir`. A link would lead around the rules for its content.
+            ExpectedEntry::Directory => profile.deny_link(&guard.path),
+            ExpectedEntry::File => {}
         }
     }
     profile.text.push_str("(deny file-write-setugid)\n");

@@ -16,19 +16,26 @@ esac
 while [ "$1" != __probe ]; do shift; done
 address=$2 inside=$3
 shift 4
-write=yes canary=no connect=no proxy=yes
+existing=$1 missing=$2
+[ "$missing" != -- ] || { missing=$existing existing=; }
+while [ "$1" != -- ]; do shift; done
+write=yes canary=no connect=no proxy=yes protected=no
 case $mode in
 no-write) write=no ;;
 no-write-in-project) case $inside in */sandboxes/*) ;; *) write=no ;; esac ;;
 canary) canary=yes ;;
 connect) connect=yes ;;
 no-proxy) proxy=no ;;
-outside)
-    for file in "$@"; do :; done
-    : > "$file"
+outside) : > "$4" ;;
+home) : > "$5" ;;
+protected) [ ! -s "$existing" ] || protected=yes ;;
+missing)
+    : > "$missing"
+    protected=yes
     ;;
 silent) exit 0 ;;
 esac
 [ $write = no ] || : > "$inside"
 printf 'write-project %s\nread-canary %s\nconnect %s\norder no\n' $write $canary $connect
+echo "write-protected $protected"
 case $address in *,*) echo "proxy $proxy" ;; esac

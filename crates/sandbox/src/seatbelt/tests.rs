@@ -26,6 +26,7 @@ impl StandIn {
         for name in ["home/src/shop/.git/hooks", "home/.ralph/sandboxes/s"] {
             fs::create_dir_all(dir.join(name)).unwrap();
         }
+        fs::write(dir.join("home/src/shop/.git/config"), "[core]\n").unwrap();
         let stand_in = StandIn { _temp: temp, dir, program };
         stand_in.set_mode("holds");
         stand_in
@@ -79,6 +80,9 @@ fn probe_passes_only_if_all_checks_do() {
         ("no-write", Some("the project is not writable")),
         ("canary", Some("a file outside is readable")),
         ("outside", Some("files outside are writable")),
+        ("home", Some("files outside are writable")),
+        ("protected", Some("protected files are writable")),
+        ("missing", Some("protected files are writable")),
         ("connect", Some("the network is reachable without the proxy")),
         ("no-proxy", Some("the proxy is not reachable")),
         ("silent", Some("the probe did not finish")),

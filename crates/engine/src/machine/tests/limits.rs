@@ -245,6 +245,18 @@ fn time_budget_ends_agent() {
 }
 
 #[test]
+fn computer_that_sleeps_uses_no_time_budget() {
+    let budget = Budget { duration_ms: Some(1_000), ..Budget::default() };
+    let mut run = Loop::start(Rules { budget, iteration_budget: budget, ..rules() });
+    run.give(Input::AgentStarted);
+    run.now.wall_ms += 86_400_000;
+    run.give(Input::Timer);
+    assert_eq!(run.actions, []);
+    run.agent(done());
+    assert_eq!(run.outcome(), Some((Outcome::Complete, 0)));
+}
+
+#[test]
 fn run_time_budget_ends_guardrails_scm_tasks_and_waits() {
     let budget = Budget { duration_ms: Some(1_000), ..Budget::default() };
     let used_up = Some((Outcome::Budget, 3));

@@ -45,16 +45,15 @@ impl EventQueue {
         Ok(EventQueue { queue, changed_files, wake_reader, wake_writer, thread: Some(thread) })
     }
 
-    /// One that has ended already wakes at once.
+    /// Fails with `SRCH` for one that has ended already.
     pub(super) fn watch_process(&self, pid: Pid, flags: ProcessEvents) -> Result<(), Errno> {
         let filter = EventFilter::Proc { pid, flags };
-        match change(&self.queue, event(filter, EventFlags::ADD | EventFlags::CLEAR)) {
-            Err(Errno::SRCH) => {
-                let _ = rustix::io::write(&self.wake_writer, &[0]);
-                Ok(())
-            }
-            result => result,
-        }
+        change(&self.queue, event(filter, EventFlags::ADD | EventFlags::CLEAR))
+    }
+
+    /// Makes the descriptor readable. A full pipe is readable, too.
+    pub(super) fn wake(&self) {
+        let _ = rustix::io::write(&self.wake_writer, &[0]);
     }
 
     /// `file` must stay open until it is removed by closing it.

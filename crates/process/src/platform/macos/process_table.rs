@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 
 use rustix::event::kqueue::ProcessEvents;
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 
 use super::super::super::process_table::{Process, ProcessId};
@@ -158,18 +159,25 @@ impl ProcessWatch {
         ProcessWatch::new(pids, ProcessEvents::EXIT)
     }
 
+    /// A process that has ended already wakes at once: it may have forked before.
     pub(crate) fn exits_and_forks(pids: &[Pid]) -> ProcessWatch {
         ProcessWatch::new(pids, ProcessEvents::EXIT | ProcessEvents::FORK)
     }
 
     fn new(pids: &[Pid], flags: ProcessEvents) -> ProcessWatch {
-        let events = EventQueue::new().ok();
-        let watch = |pid: &Pid| {
-            events.as_ref().is_some_and(|events| events.watch_process(*pid, flags).is_ok())
+        let Ok(events) = EventQueue::new() else {
+            return ProcessWatch { events: None, is_complete: false };
+        };
+        let watch = |pid: &Pid| match events.watch_process(*pid, flags) {
+            Err(Errno::SRCH) if flags.contains(ProcessEvents::FORK) => {
+                events.wake();
+                true
+            }
+            result => result.is_ok(),
         };
         // All of them, even if one cannot be watched.
         let watched = pids.iter().filter(|pid| watch(pid)).count();
-        ProcessWatch { is_complete: watched == pids.len(), events }
+        ProcessWatch { is_complete: watched == pids.len(), events: Some(events) }
     }
 
     pub(crate) fn is_complete(&self) -> bool {

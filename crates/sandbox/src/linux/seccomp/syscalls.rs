@@ -175,6 +175,7 @@ checked_syscalls! {
 checked_syscalls! {
     SYS_capset 126 91;
     SYS_execve 59 221;
+    SYS_landlock_create_ruleset 444 444;
     SYS_prctl 157 167;
     SYS_ptrace 101 117;
     SYS_read 0 63;

@@ -227,7 +227,10 @@ const OTHERS: &[(&str, Target<'static>, bool)] = &[
     ("process-info-pidinfo", Target::Nothing, false),
     ("appleevent-send", Target::Nothing, false),
     ("job-creation", Target::Nothing, false),
+    // Other ways to give a file a name.
     ("file-link", Target::Nothing, false),
+    ("file-clone", Target::Nothing, false),
+    ("file-swap", Target::Nothing, false),
 ];
 
 /// What a profile decides differently than the tables say.
@@ -348,6 +351,31 @@ fn links_of_system_are_resolved() {
     ] {
         assert_eq!(without_system_links(Path::new(path)), PathBuf::from(expected));
     }
+}
+
+/// `rename` needs `file-write-create` for the new name, and so does `symlink`.
+#[test]
+fn missing_protected_paths_cannot_be_created_in_any_way() {
+    let mut scene = plain();
+    scene.inputs.project = "/Users/me/src/new".into();
+    scene.project = "/Users/me/src/new".into();
+    let fresh = ["/Users/me/src/new/.git/HEAD", "/Users/me/src/new/docs/", "/Users/me/.ssh/id"];
+    let plan = build_plan(&scene.inputs, &Paper::new(&fresh).with_names(NameRule::Folded)).unwrap();
+    let scratch = &scene.inputs.scratch;
+    let rules = Rules::parse(&render(&plan, scratch, &scratch.join("bin"), Some(PROXY)));
+    let creates = |target: Target<'_>| rules.allows(CREATES, target);
+    for name in [".git/hooks", ".git/config", ".mcp.json", ".hg", ".codex/hooks", ".github/hooks"] {
+        let path = scene.path(name);
+        assert!(!creates(Target::Path(&path)) && !creates(Target::Link(&path)), "{name}");
+        let below = scene.path(&format!("{name}/below"));
+        assert!(!creates(Target::Path(&below)), "{below}");
+    }
+    // Their parents may be made, but no links to a directory that has them already.
+    for name in [".codex", ".github", ".claude", ".ralph"] {
+        let path = scene.path(name);
+        assert!(creates(Target::Path(&path)) && !creates(Target::Link(&path)), "{name}");
+    }
+    assert!(!creates(Target::Link(&scene.path(".git"))) && creates(Target::Link(&scene.path("a"))));
 }
 
 /// Seatbelt compares the names that the disk has.

@@ -15,6 +15,8 @@ enum Expr {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Target<'a> {
     Path(&'a str),
+    /// A symbolic link at this path.
+    Link(&'a str),
     /// Host and port of the other side.
     Remote(&'a str),
     /// Host and port of this side.
@@ -87,7 +89,7 @@ impl Rules {
     fn filter(&self, filter: &[Expr], target: Target<'_>) -> bool {
         let Expr::Word(kind) = &filter[0] else { panic!("{filter:?}") };
         let path = match target {
-            Target::Path(path) => Some(Path::new(path)),
+            Target::Path(path) | Target::Link(path) => Some(Path::new(path)),
             _ => None,
         };
         match (kind.as_str(), path, target) {
@@ -112,6 +114,10 @@ impl Rules {
             }
             ("sysctl-name-prefix", _, Target::Name(name)) => {
                 matches!(&filter[1], Expr::Text(prefix) if name.starts_with(prefix.as_str()))
+            }
+            ("vnode-type", _, target) => {
+                assert_eq!(filter[1], Expr::Word("SYMLINK".into()), "the only one");
+                matches!(target, Target::Link(_))
             }
             ("target", _, target) => {
                 assert_eq!(filter[1], Expr::Word("same-sandbox".into()));
