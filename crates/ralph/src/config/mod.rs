@@ -1,7 +1,7 @@
 //! Loads the settings and records the origin of each value.
 //!
-//! Layers, lowest first: defaults, `.ralph/settings.json`, `.ralph/settings.local.json`, `RALPH_…`
-//! variables, flags. Objects merge, arrays and scalars replace. All problems of all layers are
+//! Layers, lowest first: defaults, `$RALPH_HOME/settings.json`, `.ralph/settings.json`,
+//! `.ralph/settings.local.json`, `RALPH_…` variables, flags. Objects merge, arrays and scalars replace. All problems of all layers are
 //! reported together.
 
 pub mod args;
@@ -31,6 +31,7 @@ use self::layers::{SettingsLayers, is_path_inside};
 pub use self::settings::Settings;
 use ralph_events::error::Error;
 use ralph_events::event::FailAction;
+use ralph_store::home::ralph_home;
 use ralph_store::saved_path;
 
 pub const DIRECTORY: &str = ".ralph";
@@ -66,6 +67,15 @@ impl Sources {
         };
         let local = project.with_file_name(LOCAL_FILE);
         (project, local)
+    }
+
+    /// The user's own settings, for every project.
+    fn home_file(&self) -> Option<PathBuf> {
+        let variable = |name: &str| {
+            let mut set = self.env.iter();
+            set.find(|(key, _)| key == name).map(|(_, value)| value.clone())
+        };
+        Some(ralph_home(variable)?.join(FILE))
     }
 }
 
@@ -153,10 +163,16 @@ pub fn load(sources: &Sources) -> Result<LoadedSettings, Error> {
     let optional = sources.settings_path.is_none();
     // With `--settings .ralph/settings.local.json`, the file is not its own overlay.
     let overlay = (local != project).then_some((&local, true));
-    for (path, optional) in std::iter::once((&project, optional)).chain(overlay) {
+    let home = sources.home_file().filter(|home| *home != project);
+    let home = home.as_ref().map(|home| (home, true));
+    for (path, optional) in home.into_iter().chain([(&project, optional)]).chain(overlay) {
         let name = display_name(path);
         match file::read(path, &name) {
             Ok(Some(file)) => {
+                if path == &project {
+                    let agent = agent_settings(&file.document, &name);
+                    layers.reset_agent_settings(&agent, SettingOrigin::File);
+                }
                 files.push(path.clone());
                 layers.add_file(file, &SettingOrigin::File(name.clone()));
             }
@@ -238,6 +254,17 @@ pub fn fail_action(name: &str) -> Option<FailAction> {
     [FailAction::Append, FailAction::Prepend, FailAction::Replace]
         .into_iter()
         .find(|action| action.as_str().eq_ignore_ascii_case(name))
+}
+
+/// The agent that a file names, which may differ from that of the user's own settings.
+fn agent_settings(document: &Value, name: &str) -> Vec<FlagSetting> {
+    let agent = document.get("agent");
+    let keys = [("agent.command", "command"), ("agent.type", "type")];
+    let named = keys.into_iter().filter_map(|(key, last)| {
+        let value = agent?.get(last)?.clone();
+        Some(FlagSetting { key, value, name: name.to_owned() })
+    });
+    named.collect()
 }
 
 pub fn display_name(path: &Path) -> String {

@@ -155,6 +155,29 @@ fn settings_layers_override_in_order() {
 }
 
 #[test]
+fn home_settings_apply_to_every_project_below_its_own() {
+    let home = tempfile::tempdir().unwrap();
+    let own = r#"{"maximumIterations": 7, "completionResponse": "H",
+                  "agent": {"command": "claude", "flags": ["--max-turns 9"], "model": "opus"}}"#;
+    fs::write(home.path().join("settings.json"), own).unwrap();
+    let home_dir = home.path().to_str().unwrap();
+    let project = || Project::new().env("RALPH_HOME", home_dir);
+    let loaded = project().load();
+    assert_eq!(loaded.settings.agent.model.as_deref(), Some("opus"));
+    assert_eq!(loaded.files, [home.path().join("settings.json")]);
+    let loaded = project().settings(r#"{"completionResponse": "P"}"#).load();
+    let settings = &loaded.settings;
+    assert_eq!((settings.maximum_iterations, &*settings.completion_response), (Some(7), "P"));
+    assert_eq!(settings.agent.flags, ["--max-turns 9"]);
+    // Flags and model of claude mean nothing to codex.
+    let other = project().settings(r#"{"agent": {"command": "codex"}}"#).load().settings.agent;
+    assert_eq!((other.flags.len(), other.model), (0, None));
+    fs::write(home.path().join("settings.json"), "{\n \"maxIterations\": 7}").unwrap();
+    let error = project().error();
+    assert!(error.contains("settings.json:2") && error.contains("maxIterations"), "{error}");
+}
+
+#[test]
 fn settings_object_can_be_nulled_and_set_again() {
     let base = r#"{"scm": {"command": "jj", "tasks": ["commit"]}}"#;
     let project = Project::new().settings(base).local(r#"{"scm": null}"#);

@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use crate::config;
 use ralph_events::env_names;
+use ralph_store::home::ralph_home;
 use ralph_store::safe_fs;
 
 const MAX_BYTES: u64 = 16 << 20;
@@ -30,11 +31,18 @@ impl HookRules {
     /// An unreadable layer is ignored: a mistake must not allow anything.
     pub(super) fn load(project: &Path, variable: &dyn Fn(&str) -> Option<OsString>) -> HookRules {
         let directory = project.join(config::DIRECTORY);
+        // A sandbox hides the home.
+        let home = ralph_home(variable).map(|home| home.join(config::FILE));
+        let home = home.filter(|path| path.is_file());
+        let files = [config::FILE, config::LOCAL_FILE].map(|name| directory.join(name));
         let mut hooks = HookRules::default();
-        for name in [config::FILE, config::LOCAL_FILE] {
-            match from_file(&directory.join(name)) {
+        for path in home.into_iter().chain(files) {
+            match from_file(&path) {
                 Ok(layer) => hooks.add(layer),
-                Err(why) => hooks.error = Some(format!("{}/{name}: {why}", config::DIRECTORY)),
+                Err(why) => {
+                    let name = path.strip_prefix(project).unwrap_or(&path).display();
+                    hooks.error = Some(format!("{name}: {why}"));
+                }
             }
         }
         hooks.add(from_environment(variable));
