@@ -168,6 +168,7 @@ impl<W: World> Driver<'_, W> {
             completion: completion.into(),
             max_iterations: spec.rules.max_iterations,
             branch: self.initial_branch.clone().map(Into::into),
+            name: None,
             streams_text: spec.agent.adapter.profile().extras.streams_text,
             plain_text: spec.agent.adapter.name() == "text",
             setup: Some(Box::new(spec.setup())),

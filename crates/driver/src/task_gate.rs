@@ -185,6 +185,7 @@ impl TaskGate {
             title: title.map(Into::into),
             problems: self.problems.clone(),
             unreadable: self.list.is_none(),
+            marked: Vec::new(),
         }
     }
 

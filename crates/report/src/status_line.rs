@@ -178,6 +178,7 @@ impl StatusLine {
                 (format!("SCM {}", one_line(task)), since(*since_ms))
             }
             Activity::Paused { since_ms } => ("paused".to_owned(), since(*since_ms)),
+            Activity::Parked { since_ms } => ("waiting for you".to_owned(), since(*since_ms)),
             Activity::Waiting { reason, until_ms } => {
                 let left = *until_ms - self.now_ms;
                 match reason {
@@ -260,7 +261,15 @@ mod tests {
     }
 
     fn stories(done: u32, total: u32) -> Event<'static> {
-        Event::Tasks { done, total, story: None, title: None, problems: vec![], unreadable: false }
+        Event::Tasks {
+            done,
+            total,
+            story: None,
+            title: None,
+            problems: vec![],
+            unreadable: false,
+            marked: vec![],
+        }
     }
 
     fn agent() -> Event<'static> {

@@ -199,7 +199,7 @@ impl TerminalReporter {
 
     /// Task list progress: with the story at the start of an iteration, later only changes.
     fn tasks(&mut self, at: Stamp, event: &Event<'_>) {
-        let Event::Tasks { done, total, story, title, problems, unreadable } = event else {
+        let Event::Tasks { done, total, story, title, problems, unreadable, .. } = event else {
             return;
         };
         if !self.style.quiet {
