@@ -291,7 +291,7 @@ pub fn kill(selection: &WorkerSelection) -> Result<u8, Error> {
     let mut asked = Vec::new();
     for worker in selected.iter().flatten().filter(|worker| selected.len() > 1 && worker.is_alive())
     {
-        if worker.send_request(&Request::Stop).is_ok() {
+        if worker.send_request(&Request::STOP).is_ok() {
             asked.push(worker.name.clone());
         }
     }
@@ -320,7 +320,7 @@ fn kill_all(workers: &Workers) -> Result<u8, Error> {
         let over: Vec<Worker> = selected.iter().filter(|it| has_ended(it)).cloned().collect();
         // Ask all first, for the grace periods to overlap.
         for worker in selected.iter().filter(|worker| worker.is_alive()) {
-            let _ = worker.send_request(&Request::Stop);
+            let _ = worker.send_request(&Request::STOP);
         }
         handled.extend(selected.iter().map(|worker| worker.name.clone()));
         let all = selected.into_iter().map(Ok).collect();
@@ -363,7 +363,7 @@ fn kill_one(worker: &Worker, asked: bool) -> Result<(), Error> {
         warn(&format!("{label} is not running"));
         return Ok(());
     }
-    worker.send_request(&Request::Stop).map_err(|err| worker_files_error(worker, &err))?;
+    worker.send_request(&Request::STOP).map_err(|err| worker_files_error(worker, &err))?;
     if !worker.wait_or_kill() {
         return Err(Error::failed(format!("cannot kill the loop of {label}"))
             .hint(format!("look at its window: ralph attach {name}")));
