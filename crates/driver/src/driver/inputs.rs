@@ -4,14 +4,16 @@ use super::commit_guard::CommitGuardRun;
 use super::{ActiveTask, Driver};
 use crate::world::{RunStep, World};
 use ralph_engine::machine::{Input, RefusedHost, StopSignal};
+use ralph_events::control_chars::strip_control_chars;
 use ralph_events::event::{Event, Leftover, Purpose, Stream};
 use ralph_events::question;
 use ralph_events::redact;
+use ralph_events::text;
 use ralph_process::{ChildEnd, ChildId, Signal};
 use ralph_report::worker_lines::KILL_REASON;
 use ralph_report::{LiveOutput, Redraw};
 use ralph_sandbox::proxy::Refusal;
-use ralph_store::requests::Request;
+use ralph_store::requests::{self, Request};
 
 impl<W: World> Driver<'_, W> {
     pub(super) fn on_output(&mut self, child: ChildId, stream: Stream, bytes: &[u8]) {
@@ -128,9 +130,11 @@ impl<W: World> Driver<'_, W> {
             Request::Resume { max_iterations } => Input::Resume { max_iterations },
             Request::Stop { now: true } => Input::Stop { signal: KILL_REASON, now: true },
             Request::Stop { now: false } => Input::StopAfterIteration { signal: KILL_REASON },
-            Request::Tell { text, now, every } => Input::Tell { id, text, now, every },
+            Request::Tell { text, now, every } => {
+                Input::Tell { id, text: clean(&text), now, every }
+            }
             Request::ClearGuidance => Input::ClearGuidance { id },
-            Request::Answer { question, text } => Input::Answered { question, text },
+            Request::Answer { question, text } => Input::Answered { question, text: clean(&text) },
         };
         requests.into_iter().map(input).collect()
     }
@@ -200,6 +204,11 @@ impl<W: World> Driver<'_, W> {
             self.recorder.record(&Event::Leftovers { processes, kept });
         }
     }
+}
+
+/// A prompt may be an argument, which holds no control characters.
+fn clean(text: &str) -> String {
+    strip_control_chars(text::prefix(text, requests::MAX_TEXT)).trim().to_owned()
 }
 
 fn refused_host(refusal: &Refusal) -> RefusedHost {
