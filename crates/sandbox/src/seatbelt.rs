@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use super::home::link_home_entries;
 use super::inner_exec::{self, carry_env};
 use super::permissions::SavedModes;
-use super::plan::{INSIDE_DIR, NetworkMode, SandboxPlan};
+use super::plan::{NetworkMode, SandboxPlan};
 use super::preparation::{
     PreparedSandbox, StandInProject, env_in_place, failed, prepare_sandbox, start_local_proxy,
 };
