@@ -73,7 +73,9 @@ pub fn describe_end(exit: Option<Exit>, ended_by: Option<EndCause>) -> String {
 
 pub fn classify(facts: &AttemptResult<'_>) -> Class {
     match facts.ended_by {
-        Some(EndCause::Interrupt | EndCause::InternalError) => return Class::Interrupted,
+        Some(EndCause::Interrupt | EndCause::Guidance | EndCause::InternalError) => {
+            return Class::Interrupted;
+        }
         Some(EndCause::Inactivity | EndCause::SilentModel) if facts.completed => {
             return classify_result(facts.result.flatten(), true);
         }

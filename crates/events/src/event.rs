@@ -213,6 +213,8 @@ pub enum EndCause {
     IterationBudget,
     /// A second signal, or a hang-up.
     Interrupt,
+    /// The iteration restarts with new guidance.
+    Guidance,
     /// The journal cannot be written.
     #[serde(rename = "broken")]
     InternalError,
@@ -392,6 +394,9 @@ pub enum Event<'a> {
         max_iterations: u32,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         branch: Option<Cow<'a, str>>,
+        /// The run's name. Absent in journals of version 0.1.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<Cow<'a, str>>,
         /// A text may continue the previous one in the middle of a line.
         #[serde(default, skip_serializing_if = "is_false")]
         streams_text: bool,
@@ -677,8 +682,11 @@ pub enum Event<'a> {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         problems: Vec<String>,
         /// The list is unreadable; the figures are the last known ones.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        #[serde(default, skip_serializing_if = "is_false")]
         unreadable: bool,
+        /// Stories that the agent marked as passing since the previous report.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        marked: Vec<String>,
     },
     /// The user accepted the task list as it is (`--accept-list`).
     TaskListAccepted {
@@ -740,6 +748,41 @@ pub enum Event<'a> {
     Resumed {
         max_iterations: u32,
     },
+    /// The agent asks a person.
+    QuestionAsked {
+        id: Cow<'a, str>,
+        /// The first line is the question, the rest its context.
+        text: Cow<'a, str>,
+        /// The story that the iteration works on.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        story: Option<Cow<'a, str>>,
+    },
+    QuestionAnswered {
+        id: Cow<'a, str>,
+        text: Cow<'a, str>,
+    },
+    /// A person's guidance, which waits for a prompt.
+    GuidanceReceived {
+        /// The number of the request that brought it.
+        id: u64,
+        text: Cow<'a, str>,
+        /// For every prompt from now on, not just the next one.
+        #[serde(default, skip_serializing_if = "is_false")]
+        every: bool,
+    },
+    /// Guidance that is waiting or repeated is dropped.
+    GuidanceCleared,
+    /// The prompt of this attempt carries guidance, or answers to questions.
+    GuidanceDelivered {
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        guidance: Vec<u64>,
+        /// The answered questions.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        answers: Vec<String>,
+    },
+    /// Nothing runs until a question is answered.
+    Parked,
+    Unparked,
     Warning {
         message: Cow<'a, str>,
     },

@@ -11,6 +11,7 @@ mod iteration;
 mod notices;
 mod repository;
 mod resume_point;
+mod steering;
 mod steps;
 mod totals;
 
@@ -21,10 +22,11 @@ use serde::Serialize;
 pub use activity::{Activity, OpenTool, Requests, RunningAgent, Wait};
 pub use clock::Clock;
 pub use end::{Continuation, RunEnd};
-pub use iteration::{GuardrailResult, IterationRecord, ScmFailure, ScmTaskState};
+pub use iteration::{GuardrailResult, IterationRecord, ScmFailure, ScmTaskState, StoryRef};
 pub use notices::{LastWords, Listed, Notices, Repeated, Warning};
 pub use repository::{CommitRecord, RepositoryState};
 pub use resume_point::{AgentReport, OpenIteration, Pending, RateLimits, ResumePoint, StallSeen};
+pub use steering::{Answer, Guidance, Question, Steering};
 pub use totals::{Cost, FailureCount, IterationResult, IterationResults, Totals};
 
 use super::attempt;
@@ -56,6 +58,7 @@ pub struct RunState {
     pub scm: Vec<ScmTaskState>,
     pub continued: Vec<Continuation>,
     pub notices: Notices,
+    pub steering: Steering,
     /// `None` while the run is active, or if it was killed.
     pub end: Option<RunEnd>,
     /// Lines of the journal that cannot be read: the run may have done and used more.
@@ -68,6 +71,9 @@ pub struct RunState {
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct RunInfo {
     pub run: String,
+    /// The run's name; empty in journals of version 0.1.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
     pub command: String,
     pub directory: String,
     /// The directory of the first start; the project may have been moved since.
@@ -141,6 +147,7 @@ impl RunState {
         let now = at.time_ms;
         self.tick(at, event);
         self.trust_stamp(at, event);
+        self.steering.apply(at, event);
         match event {
             Event::RunStarted { .. } => self.run_started(now, event),
             Event::RunContinued { after, iterations, cut_off, unchecked, usage, duration_ms } => {
@@ -248,7 +255,16 @@ impl RunState {
                 let command = command.as_ref().to_owned();
                 self.enter(Activity::Guardrail { command, since_ms: now }, now);
             }
-            Event::GuardrailEnded { index, command, exit, passed, cut_off, log, .. } => {
+            Event::GuardrailEnded {
+                index,
+                command,
+                exit,
+                passed,
+                cut_off,
+                log,
+                duration_ms,
+                ..
+            } => {
                 self.enter(Activity::Idle, now);
                 if let Some(current) = self.iterations.last_mut() {
                     current.guardrails.push(GuardrailResult {
@@ -258,6 +274,8 @@ impl RunState {
                         cut_off: *cut_off,
                         exit: *exit,
                         log: log.as_ref().to_owned(),
+                        duration_ms: *duration_ms,
+                        ended_ms: now,
                     });
                 }
             }
@@ -282,7 +300,10 @@ impl RunState {
                     current.vetoed = Some(reason.as_ref().to_owned());
                 }
             }
-            Event::Tasks { done, total, story, title, problems, unreadable } => {
+            Event::Tasks { done, total, story, title, problems, unreadable, marked } => {
+                if let Some(current) = self.iterations.last_mut().filter(|it| !it.ended) {
+                    current.tasks_reported(story.as_deref(), title.as_deref(), marked);
+                }
                 self.set_tasks(TaskProgress {
                     done: *done,
                     total: *total,
@@ -369,6 +390,14 @@ impl RunState {
                 self.clock.leave_idle(now);
                 self.end_pause(now);
             }
+            Event::Parked => {
+                self.clock.enter_idle(now);
+                self.enter(Activity::Parked { since_ms: now }, now);
+            }
+            Event::Unparked => {
+                self.clock.leave_idle(now);
+                self.end_pause(now);
+            }
             Event::RunEnded { .. } => self.run_ended(now, event),
             Event::Notified { .. } => {
                 if let Some(end) = &mut self.end {
@@ -380,6 +409,12 @@ impl RunState {
                     current.is_prompted = true;
                 }
             }
+            // Taken by `Steering`.
+            Event::QuestionAsked { .. }
+            | Event::QuestionAnswered { .. }
+            | Event::GuidanceReceived { .. }
+            | Event::GuidanceCleared
+            | Event::GuidanceDelivered { .. } => {}
             Event::BackgroundTasks { .. }
             | Event::Leftovers { .. }
             | Event::TaskListAccepted { .. }

@@ -349,6 +349,7 @@ RUN              STARTED           STATE     TIME   COST
         let started = || Event::RunStarted {
             branch: None,
             streams_text: false,
+            name: None,
             plain_text: false,
             setup: None,
             run: "r".into(),

@@ -13,7 +13,7 @@ pub enum StateWord {
     /// For a rate limit, or before a retry.
     Waiting,
     Paused,
-    /// A dialog needs a person.
+    /// A question or a dialog needs a person.
     Asks,
     Complete,
     /// A limit or budget of the user, or the user stopped it.
@@ -33,9 +33,11 @@ impl StateWord {
             }
             (Some(_), _) => StateWord::Failed,
             (None, _) if !is_running => StateWord::Interrupted,
+            (None, _) if run.steering.open_questions().next().is_some() => StateWord::Asks,
             (None, Activity::Waiting { .. }) => StateWord::Waiting,
             (None, Activity::Paused { .. }) => StateWord::Paused,
             (None, Activity::Agent(agent)) if agent.dialog.is_some() => StateWord::Asks,
+            (None, Activity::Parked { .. }) => StateWord::Asks,
             (None, _) => StateWord::Working,
         }
     }

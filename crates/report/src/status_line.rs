@@ -42,6 +42,7 @@ struct StatusFacts {
     activity: Activity,
     is_stopping: bool,
     is_pausing: bool,
+    open_questions: usize,
 }
 
 impl StatusLine {
@@ -75,6 +76,7 @@ impl StatusLine {
             activity: run.activity.clone(),
             is_stopping: run.requests.stop.is_some(),
             is_pausing: run.requests.pause,
+            open_questions: run.steering.open_questions().count(),
         };
     }
 
@@ -149,6 +151,15 @@ impl StatusLine {
         if figures >= 2 && self.facts.tokens > 0 {
             let _ = write!(line, "{} tokens{separator}", text::format_count(self.facts.tokens));
         }
+        match self.facts.open_questions {
+            0 => {}
+            1 => {
+                let _ = write!(line, "1 question{separator}");
+            }
+            many => {
+                let _ = write!(line, "{many} questions{separator}");
+            }
+        }
         if self.facts.is_stopping {
             let _ = write!(line, "stopping{separator}");
         } else if self.facts.is_pausing && !matches!(self.facts.activity, Activity::Paused { .. }) {
@@ -178,6 +189,7 @@ impl StatusLine {
                 (format!("SCM {}", one_line(task)), since(*since_ms))
             }
             Activity::Paused { since_ms } => ("paused".to_owned(), since(*since_ms)),
+            Activity::Parked { since_ms } => ("waiting for you".to_owned(), since(*since_ms)),
             Activity::Waiting { reason, until_ms } => {
                 let left = *until_ms - self.now_ms;
                 match reason {
@@ -260,7 +272,15 @@ mod tests {
     }
 
     fn stories(done: u32, total: u32) -> Event<'static> {
-        Event::Tasks { done, total, story: None, title: None, problems: vec![], unreadable: false }
+        Event::Tasks {
+            done,
+            total,
+            story: None,
+            title: None,
+            problems: vec![],
+            unreadable: false,
+            marked: vec![],
+        }
     }
 
     fn agent() -> Event<'static> {

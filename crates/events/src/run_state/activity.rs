@@ -33,6 +33,10 @@ pub enum Activity {
     Paused {
         since_ms: i64,
     },
+    /// Nothing can be done until a question is answered; no process is running.
+    Parked {
+        since_ms: i64,
+    },
     /// The run has ended.
     Ended,
 }
@@ -85,7 +89,7 @@ impl Activity {
     /// The run does nothing until a time has come or a person has answered.
     pub fn is_waiting(&self) -> bool {
         match self {
-            Activity::Waiting { .. } => true,
+            Activity::Waiting { .. } | Activity::Parked { .. } => true,
             Activity::Agent(agent) => agent.dialog.is_some(),
             _ => false,
         }

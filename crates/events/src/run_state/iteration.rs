@@ -64,6 +64,12 @@ pub struct IterationRecord {
     /// In JSON, the report adds what git knows about them.
     #[serde(skip)]
     pub commits: Vec<CommitRecord>,
+    /// The story of the task list that it works on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub story: Option<StoryRef>,
+    /// Stories that the agent marked as passing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub marked: Vec<String>,
     /// The commit checked out afterwards, if it is a different one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head: Option<String>,
@@ -73,6 +79,13 @@ pub struct IterationRecord {
     /// Start of the time that `duration_ms` does not include yet. Pauses move it.
     #[serde(skip)]
     pub(super) since_ms: Option<i64>,
+}
+
+/// A story of a task list.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct StoryRef {
+    pub id: String,
+    pub title: String,
 }
 
 /// The result of a guardrail.
@@ -87,6 +100,8 @@ pub struct GuardrailResult {
     pub cut_off: bool,
     pub exit: Option<Exit>,
     pub log: String,
+    pub duration_ms: u64,
+    pub ended_ms: i64,
 }
 
 impl GuardrailResult {
@@ -202,6 +217,24 @@ impl IterationRecord {
             }
         }
         self.failures.push(failure);
+    }
+
+    /// The list names the next story: until the agent marks one, that is the story in work.
+    pub(super) fn tasks_reported(
+        &mut self,
+        story: Option<&str>,
+        title: Option<&str>,
+        marked: &[String],
+    ) {
+        if let (None, Some(id)) = (&self.story, story) {
+            let title = title.unwrap_or_default().to_owned();
+            self.story = Some(StoryRef { id: id.to_owned(), title });
+        }
+        for story in marked {
+            if !self.marked.contains(story) {
+                self.marked.push(story.clone());
+            }
+        }
     }
 
     pub(super) fn ended(&mut self, class: Class, cut_off: bool, duration_ms: u64) {

@@ -121,6 +121,7 @@ impl RunState {
             completion,
             max_iterations,
             branch,
+            name,
             setup,
             ..
         } = event
@@ -138,6 +139,9 @@ impl RunState {
         info.completion = completion.as_ref().to_owned();
         info.max_iterations = *max_iterations;
         info.setup.clone_from(setup);
+        if let Some(name) = name {
+            info.name = name.as_ref().to_owned();
+        }
         if info.branch.is_none() {
             info.branch = branch.as_deref().map(str::to_owned);
         }
@@ -193,7 +197,9 @@ impl RunState {
     }
 
     pub(super) fn end_pause(&mut self, now_ms: i64) {
-        let Activity::Paused { since_ms } = self.activity else { return };
+        let (Activity::Paused { since_ms } | Activity::Parked { since_ms }) = self.activity else {
+            return;
+        };
         self.activity = Activity::Idle;
         if let Some(current) = self.iterations.last_mut() {
             current.skip_pause(now_ms.saturating_sub(since_ms).max(0));

@@ -26,6 +26,7 @@ fn run_started() -> Event<'static> {
         plain_text: false,
         setup: None,
         streams_text: false,
+        name: None,
         run: "r".into(),
         version: "0".into(),
         command: "run".into(),
@@ -434,6 +435,7 @@ fn task_problem_becomes_one_warning_while_it_lasts() {
         title: None,
         problems: problems.iter().map(|&problem| problem.to_owned()).collect(),
         unreadable: false,
+        marked: vec![],
     };
     let state = state(vec![
         (1, 1, tasks(&["a"])),

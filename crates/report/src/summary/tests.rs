@@ -22,6 +22,7 @@ fn run_started() -> Event<'static> {
     Event::RunStarted {
         branch: None,
         streams_text: false,
+        name: None,
         plain_text: false,
         setup: None,
         run: "20261115-2027-ab12".into(),

@@ -233,6 +233,7 @@ fn run_started(word: &str, max_iterations: u32) -> Event<'_> {
     Event::RunStarted {
         branch: None,
         streams_text: false,
+        name: None,
         plain_text: false,
         setup: None,
         run: word.into(),
@@ -551,6 +552,7 @@ fn task_list_shows_next_story_and_problems_once() {
         title: Some("A \u{1b}[31mtitle".into()),
         problems: problems.iter().map(|&it| it.to_owned()).collect(),
         unreadable: problems.iter().any(|it| it.contains("JSON")),
+        marked: vec![],
     };
     let begins = || Event::IterationStarted { max_iterations: 3 };
     let events = [

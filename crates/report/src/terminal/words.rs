@@ -83,6 +83,7 @@ pub(super) fn describe_cause(cause: EndCause) -> &'static str {
         EndCause::Budget => "Stopped: budget used up",
         EndCause::IterationBudget => "Stopped: iteration budget used up",
         EndCause::Interrupt => "Stopped on request",
+        EndCause::Guidance => "Stopped: the iteration restarts with your guidance",
         EndCause::InternalError => "Stopped: the journal cannot be written",
     }
 }

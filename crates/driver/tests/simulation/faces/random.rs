@@ -461,6 +461,7 @@ fn run_started() -> Event<'static> {
         plain_text: false,
         setup: None,
         streams_text: false,
+        name: None,
         run: "20261115-202752-0000".into(),
         version: "0.1.0".into(),
         command: "run".into(),
@@ -519,7 +520,7 @@ fn completion_checked(complete: bool) -> Event<'static> {
 fn tasks(n: u32) -> Event<'static> {
     let problems = if n.is_multiple_of(2) { Vec::new() } else { vec![format!("problem {n}")] };
     let (story, title) = (Some("s1".into()), Some("a title".into()));
-    Event::Tasks { done: 1, total: 2, story, title, problems, unreadable: false }
+    Event::Tasks { done: 1, total: 2, story, title, problems, unreadable: false, marked: vec![] }
 }
 
 fn looked() -> Event<'static> {

@@ -21,6 +21,7 @@ fn run_started() -> Event<'static> {
     Event::RunStarted {
         branch: None,
         streams_text: false,
+        name: None,
         plain_text: false,
         setup: None,
         run: "r".into(),
