@@ -1,7 +1,5 @@
 //! `ralph runs`: past runs, one line each.
 
-use std::fmt::Write;
-
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
@@ -90,16 +88,9 @@ const COLUMNS: [Column; 9] = [
 
 /// Formats the list as aligned columns, at most `room` columns wide.
 pub fn table(rows: &[RunRow], zone: &TimeZone, now_ms: i64, room: Option<usize>) -> String {
-    let cells: Vec<[String; COLUMNS.len()]> =
-        rows.iter().map(|row| cells(row, zone, now_ms)).collect();
-    let widths: [usize; COLUMNS.len()] = std::array::from_fn(|column| {
-        cells
-            .iter()
-            .map(|row| width::display_width(&row[column]))
-            .chain([COLUMNS[column].0.len()])
-            .max()
-            .unwrap_or(0)
-    });
+    let mut lines = vec![COLUMNS.map(|column| column.0.to_owned())];
+    lines.extend(rows.iter().map(|row| cells(row, zone, now_ms)));
+    let widths = width::column_widths(&lines);
     let mut rank = u8::MAX;
     if let Some(room) = room {
         let width = |rank: u8| {
@@ -110,25 +101,10 @@ pub fn table(rows: &[RunRow], zone: &TimeZone, now_ms: i64, room: Option<usize>)
         rank = (0..=highest).rev().find(|rank| width(*rank) <= room).unwrap_or(0);
     }
     let mut out = String::new();
-    let titles = COLUMNS.map(|column| column.0.to_owned());
-    for row in std::iter::once(&titles).chain(&cells) {
-        let start = out.len();
-        for ((cell, (_, right, own_rank)), width) in row.iter().zip(COLUMNS).zip(widths) {
-            if own_rank > rank {
-                continue;
-            }
-            if out.len() > start {
-                out.push_str("  ");
-            }
-            let pad = width - width::display_width(cell);
-            let (before, after) = if right { (pad, 0) } else { (0, pad) };
-            let _ = write!(out, "{:before$}{cell}{:after$}", "", "");
-        }
-        let fits =
-            room.map_or(out.len(), |room| start + width::prefix_within(&out[start..], room).len());
-        out.truncate(fits);
-        out.truncate(start + out[start..].trim_end().len());
-        out.push('\n');
+    for line in &lines {
+        let shown = line.iter().zip(COLUMNS).zip(widths).filter(|((_, it), _)| it.2 <= rank);
+        let cells = shown.map(|((cell, (_, right, _)), width)| (cell, width, right));
+        width::push_row(cells, room, &mut out);
     }
     out
 }

@@ -58,6 +58,29 @@ pub fn display_width(text: &str) -> usize {
     text.chars().map(char_width).sum()
 }
 
+/// The width of each column of a table.
+pub fn column_widths<const N: usize>(rows: &[[String; N]]) -> [usize; N] {
+    let width = |column: usize| rows.iter().map(|row| display_width(&row[column])).max();
+    std::array::from_fn(|column| width(column).unwrap_or(0))
+}
+
+/// Adds a line of a table, at most `room` columns wide. Each cell has its width, and whether it is aligned to the right.
+pub fn push_row<'c>(
+    cells: impl IntoIterator<Item = (&'c String, usize, bool)>,
+    room: Option<usize>,
+    out: &mut String,
+) {
+    let pad = |(cell, width, right): (&String, usize, bool)| {
+        let space = " ".repeat(width - display_width(cell));
+        if right { space + cell } else { cell.clone() + &space }
+    };
+    let cells: Vec<String> = cells.into_iter().map(pad).collect();
+    let line = cells.join("  ");
+    let shown = room.map_or(&*line, |room| prefix_within(&line, room));
+    out.push_str(shown.trim_end());
+    out.push('\n');
+}
+
 /// The beginning of `text` that fits into `room` columns.
 pub fn prefix_within(text: &str, room: usize) -> &str {
     let mut used = 0;

@@ -34,26 +34,15 @@ pub fn table(list: &TaskList, gone: usize, name: &str, room: Option<usize>) -> S
                 StoryStatus::Ready => "ready".to_owned(),
                 StoryStatus::Blocked(blockers) => blocked_by(&blockers),
             };
-            [sanitize(&story.id, MAX_ID), state, sanitize(&story.title, MAX_TITLE)]
+            let mark = if state == "next" { '>' } else { ' ' };
+            let id = format!("{mark} {}", sanitize(&story.id, MAX_ID));
+            [id, state, sanitize(&story.title, MAX_TITLE)]
         })
         .collect();
-    let width = |column: usize| rows.iter().map(|row| width::display_width(&row[column])).max();
-    let (id_width, state_width) = (width(0).unwrap_or(0), width(1).unwrap_or(0));
-    for [id, state, title] in &rows {
-        let start = out.len();
-        let pad = |text: &str, width: usize| " ".repeat(width - width::display_width(text));
-        let mark = if state == "next" { '>' } else { ' ' };
-        let _ = write!(
-            out,
-            "{mark} {id}{}  {state}{}  {title}",
-            pad(id, id_width),
-            pad(state, state_width)
-        );
-        let fits =
-            room.map_or(out.len(), |room| start + width::prefix_within(&out[start..], room).len());
-        out.truncate(fits);
-        out.truncate(start + out[start..].trim_end().len());
-        out.push('\n');
+    let widths = width::column_widths(&rows);
+    for row in &rows {
+        let cells = row.iter().zip(widths).map(|(cell, width)| (cell, width, false));
+        width::push_row(cells, room, &mut out);
     }
     out
 }
@@ -100,9 +89,7 @@ fn paragraph(title: &str, text: &str, out: &mut String) {
 
 /// Agents write these texts: they must not contain terminal escapes.
 fn sanitize(text: &str, max: usize) -> String {
-    let mut out = Vec::new();
-    width::push_one_line(text, max, "...", &mut out);
-    String::from_utf8(out).unwrap_or_default()
+    width::one_line(text, max, "...")
 }
 
 #[cfg(test)]

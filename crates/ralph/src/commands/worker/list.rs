@@ -11,7 +11,7 @@ use ralph_events::exit_code;
 use ralph_events::json_writer;
 use ralph_events::text;
 use ralph_report::run_table::cost_text;
-use ralph_report::width::display_width;
+use ralph_report::width;
 use ralph_report::worker_lines::{WorkerOutcome, WorkerState, WorkerStatus, format_duration};
 use ralph_store::project::Project;
 use ralph_store::runs::RunDir;
@@ -217,22 +217,13 @@ fn row(row: &WorkerRow) -> [String; COLUMNS.len()] {
 }
 
 fn table(all: &[WorkerRow]) -> String {
-    let rows: Vec<_> = all.iter().map(row).collect();
-    let head = COLUMNS.map(str::to_owned);
-    let mut widths = [0; COLUMNS.len()];
-    for cells in rows.iter().chain([&head]) {
-        for (width, cell) in widths.iter_mut().zip(cells) {
-            *width = (*width).max(display_width(cell));
-        }
-    }
+    let mut rows = vec![COLUMNS.map(str::to_owned)];
+    rows.extend(all.iter().map(row));
+    let widths = width::column_widths(&rows);
     let mut table = String::new();
-    for cells in [&head].into_iter().chain(&rows) {
-        let padded = |(cell, width): (&String, usize)| {
-            format!("{cell}{:1$}", "", width.saturating_sub(display_width(cell)))
-        };
-        let cells: Vec<String> = cells.iter().zip(widths).map(padded).collect();
-        table.push_str(cells.join("  ").trim_end());
-        table.push('\n');
+    for row in &rows {
+        let cells = row.iter().zip(widths).map(|(cell, width)| (cell, width, false));
+        width::push_row(cells, None, &mut table);
     }
     table
 }
