@@ -9,8 +9,8 @@ use ralph_sandbox::plan::{Mount, PathGuard, SandboxPlan};
 
 use crate::attacker::{ATTACK, ESCAPED};
 use crate::scene::{
-    Attack, AttackMethod, Check, Scene, TestBackend, as_root, as_user, attack, network_attacks,
-    ordinary_user, uncover,
+    Attack, Check, Scene, TestBackend, as_root, as_user, network_attacks, ordinary_user, probe,
+    program, tamper, uncover,
 };
 use crate::support::skipped;
 
@@ -54,56 +54,43 @@ const ON_MOUNTS: [&str; 2] =
     ["make what cannot be written writable", "take away what covers something"];
 
 pub(crate) const ATTACKS: &[Attack] = &[
-    attack(
+    tamper(
         "write outside",
-        AttackMethod::Shell("echo mine > {root}/outside/file"),
+        "echo mine > {root}/outside/file",
         Check::Outside(|scene| scene.read("outside/file") != "as it was"),
         uncover,
     ),
-    attack(
+    tamper(
         "write through a link",
-        AttackMethod::Shell("ln -s {root}/outside/file link; echo mine > link"),
+        "ln -s {root}/outside/file link; echo mine > link",
         Check::Outside(|scene| scene.read("outside/file") != "as it was"),
         uncover,
     ),
-    attack(
+    probe(
         "make a secret one's own by a hard link",
-        AttackMethod::Shell("ln {root}/home/.ssh/id_ed25519 stolen && exit {escaped}"),
-        Check::ExitCode,
+        "ln {root}/home/.ssh/id_ed25519 stolen",
         uncover,
     ),
-    attack(
-        "read a key",
-        AttackMethod::Shell("grep -q secret {root}/home/.ssh/id_ed25519 && exit {escaped}"),
-        Check::ExitCode,
-        uncover,
-    ),
-    attack(
+    probe("read a key", "grep -q secret {root}/home/.ssh/id_ed25519", uncover),
+    probe(
         "read a key by way of /proc",
-        AttackMethod::Shell(
-            "grep -q secret /proc/self/root{root}/home/.ssh/id_ed25519 && exit {escaped}",
-        ),
-        Check::ExitCode,
+        "grep -q secret /proc/self/root{root}/home/.ssh/id_ed25519",
         uncover,
     ),
-    attack(
+    probe(
         "read a key by way of the first process",
-        AttackMethod::Shell(
-            "grep -q secret /proc/1/root{root}/home/.ssh/id_ed25519 && exit {escaped}",
-        ),
-        Check::ExitCode,
+        "grep -q secret /proc/1/root{root}/home/.ssh/id_ed25519",
         uncover,
     ),
-    attack(
+    probe(
         "read what cargo publishes with",
-        AttackMethod::Shell("grep -q secret {root}/home/.cargo/credentials.toml && exit {escaped}"),
-        Check::ExitCode,
+        "grep -q secret {root}/home/.cargo/credentials.toml",
         |plan| unmount(plan, &["credentials.toml"]),
     ),
-    attack(
+    tamper(
         "change a tool",
-        AttackMethod::Shell("echo evil > {root}/home/.cargo/bin/tool"),
-        Check::Outside(|scene| scene.read("home/.cargo/bin/tool").contains("evil")),
+        "echo evil > {root}/home/.cargo/bin/tool",
+        Check::Contains("home/.cargo/bin/tool", "evil"),
         |plan| {
             for mount in &mut plan.mounts {
                 if let Mount::ReadOnly { from, at } = mount
@@ -115,262 +102,174 @@ pub(crate) const ATTACKS: &[Attack] = &[
             }
         },
     ),
-    attack(
+    tamper(
         "make what cannot be written writable",
-        AttackMethod::Shell(
-            "mount -o remount,rw,bind \"$PWD/.git/config\"; echo evil > .git/config",
-        ),
-        Check::Outside(|scene| scene.read("project/.git/config").contains("evil")),
+        "mount -o remount,rw,bind \"$PWD/.git/config\"; echo evil > .git/config",
+        Check::Contains("project/.git/config", "evil"),
         empower,
     ),
-    attack(
+    tamper(
         "take away what covers something",
-        AttackMethod::Shell("umount \"$PWD/.git/config\"; echo evil > .git/config"),
-        Check::Outside(|scene| scene.read("project/.git/config").contains("evil")),
+        "umount \"$PWD/.git/config\"; echo evil > .git/config",
+        Check::Contains("project/.git/config", "evil"),
         empower,
     ),
-    Attack {
-        only_root: true,
-        ..attack(
-            "see what others have in their environment",
-            AttackMethod::Shell("grep -qsa 'SECRET=in the env' /proc/*/environ && exit {escaped}"),
-            Check::ExitCode,
-            share_processes,
-        )
-    },
-    Attack {
-        only_root: true,
-        ..attack(
-            "go through another process to its files",
-            AttackMethod::Shell(
-                "grep -qs secret /proc/{victim}/root{root}/home/.ssh/id_ed25519 && exit {escaped}",
-            ),
-            Check::ExitCode,
-            share_processes,
-        )
-    },
-    attack(
+    probe(
+        "see what others have in their environment",
+        "grep -qsa 'SECRET=in the env' /proc/*/environ",
+        share_processes,
+    )
+    .only_root(),
+    probe(
+        "go through another process to its files",
+        "grep -qs secret /proc/{victim}/root{root}/home/.ssh/id_ed25519",
+        share_processes,
+    )
+    .only_root(),
+    probe(
         "kill a process outside",
         // A killed process does not disappear at once.
-        AttackMethod::Shell("kill -9 {victim} && exit {escaped}"),
-        Check::ExitCode,
+        "kill -9 {victim}",
         |plan| plan.isolation.processes = false,
     ),
-    Attack {
-        only_root: true,
-        ..attack(
-            "trace a process outside",
-            AttackMethod::Program("ptrace={victim}"),
-            Check::ExitCode,
-            share_processes,
-        )
-    },
-    attack(
-        "limit the files of a process outside",
-        AttackMethod::Program("limit={victim}"),
-        Check::ExitCode,
-        |plan| plan.isolation.processes = false,
-    ),
-    attack(
-        "change the priority of a process outside",
-        AttackMethod::Program("priority={victim}"),
-        Check::ExitCode,
-        slow_down,
-    ),
-    attack(
-        "choose the processor of a process outside",
-        AttackMethod::Program("affinity={victim}"),
-        Check::ExitCode,
-        slow_down,
-    ),
-    attack(
-        "change the scheduler of a process outside",
-        AttackMethod::Program("scheduler={victim}"),
-        Check::ExitCode,
-        slow_down,
-    ),
-    attack(
-        "change the disk priority of a process outside",
-        AttackMethod::Program("disk={victim}"),
-        Check::ExitCode,
-        slow_down,
-    ),
-    attack(
+    program("trace a process outside", "ptrace={victim}", share_processes).only_root(),
+    program("limit the files of a process outside", "limit={victim}", |plan| {
+        plan.isolation.processes = false
+    }),
+    program("change the priority of a process outside", "priority={victim}", slow_down),
+    program("choose the processor of a process outside", "affinity={victim}", slow_down),
+    program("change the scheduler of a process outside", "scheduler={victim}", slow_down),
+    program("change the disk priority of a process outside", "disk={victim}", slow_down),
+    tamper(
         "plant an MCP server",
-        AttackMethod::Shell("echo '{}' > .mcp.json"),
-        Check::Outside(|scene| scene.path.join("project/.mcp.json").exists()),
+        "echo '{}' > .mcp.json",
+        Check::Exists("project/.mcp.json"),
         |plan| plan.guards.clear(),
     ),
-    attack(
+    tamper(
         "change the configuration of codex",
-        AttackMethod::Shell("echo evil > .codex/config.toml"),
-        Check::Outside(|scene| scene.read("project/.codex/config.toml").contains("evil")),
+        "echo evil > .codex/config.toml",
+        Check::Contains("project/.codex/config.toml", "evil"),
         |plan| unmount(plan, &[".codex/config.toml"]),
     ),
-    attack(
+    tamper(
         "plant a hook",
-        AttackMethod::Shell("echo evil > .git/hooks/pre-commit"),
-        Check::Outside(|scene| scene.path.join("project/.git/hooks/pre-commit").exists()),
+        "echo evil > .git/hooks/pre-commit",
+        Check::Exists("project/.git/hooks/pre-commit"),
         |plan| unmount(plan, &[".git/hooks"]),
     ),
-    attack(
+    tamper(
         "change what git executes",
-        AttackMethod::Shell("printf '[core]\\n\\tfsmonitor = evil\\n' > .git/config"),
-        Check::Outside(|scene| scene.read("project/.git/config").contains("evil")),
+        "printf '[core]\\n\\tfsmonitor = evil\\n' > .git/config",
+        Check::Contains("project/.git/config", "evil"),
         |plan| unmount(plan, &[".git/config"]),
     ),
-    attack(
+    tamper(
         "put another repository in the place of this one",
-        AttackMethod::Shell(
-            "mv .git old && mkdir -p .git/hooks && echo evil > .git/hooks/pre-commit",
-        ),
-        Check::Outside(|scene| scene.path.join("project/.git/hooks/pre-commit").exists()),
+        "mv .git old && mkdir -p .git/hooks && echo evil > .git/hooks/pre-commit",
+        Check::Exists("project/.git/hooks/pre-commit"),
         |plan| unmount(plan, &[".git"]),
     ),
-    attack(
+    tamper(
         "put other submodules in the place of these",
-        AttackMethod::Shell(
-            "cd .git && mv modules old; mkdir -p modules/a/sub && echo evil > modules/a/sub/config",
-        ),
-        Check::Outside(|scene| scene.read("project/.git/modules/a/sub/config").contains("evil")),
+        "cd .git && mv modules old; mkdir -p modules/a/sub && echo evil > modules/a/sub/config",
+        Check::Contains("project/.git/modules/a/sub/config", "evil"),
         |plan| {
             unmount(plan, &[".git/modules", "modules/a", "modules/a/sub", "modules/a/sub/config"])
         },
     ),
-    Attack {
-        bare: true,
-        ..attack(
-            "make a repository where there is none",
-            AttackMethod::Shell("mkdir .git && echo evil > .git/config && chmod 555 . .git"),
-            Check::Outside(|scene| scene.path.join("project/.git").exists()),
-            |plan| plan.guards.clear(),
-        )
-    },
-    Attack {
-        bare: true,
-        ..attack(
-            "make the project itself a repository",
-            AttackMethod::Shell(
-                "mkdir objects refs && echo evil > config && echo 'ref: refs/heads/x' > HEAD",
-            ),
-            Check::Outside(|scene| scene.path.join("project/HEAD").exists()),
-            |plan| plan.guards.clear(),
-        )
-    },
-    attack(
+    tamper(
+        "make a repository where there is none",
+        "mkdir .git && echo evil > .git/config && chmod 555 . .git",
+        Check::Exists("project/.git"),
+        |plan| plan.guards.clear(),
+    )
+    .bare(),
+    tamper(
+        "make the project itself a repository",
+        "mkdir objects refs && echo evil > config && echo 'ref: refs/heads/x' > HEAD",
+        Check::Exists("project/HEAD"),
+        |plan| plan.guards.clear(),
+    )
+    .bare(),
+    tamper(
         "point a repository at another one",
-        AttackMethod::Shell("mkdir -p evil && echo ../evil > .git/commondir"),
-        Check::Outside(|scene| scene.path.join("project/.git/commondir").exists()),
+        "mkdir -p evil && echo ../evil > .git/commondir",
+        Check::Exists("project/.git/commondir"),
         |plan| plan.guards.clear(),
     ),
-    attack(
+    tamper(
         "change ralph's settings",
-        AttackMethod::Shell("echo '{\"guardrails\":[]}' > .ralph/settings.json"),
-        Check::Outside(|scene| scene.read("project/.ralph/settings.json").contains("guardrails")),
+        "echo '{\"guardrails\":[]}' > .ralph/settings.json",
+        Check::Contains("project/.ralph/settings.json", "guardrails"),
         |plan| unmount(plan, &[".ralph/settings.json"]),
     ),
-    attack(
+    tamper(
         "make settings for this machine",
-        AttackMethod::Shell("echo '{}' > .ralph/settings.local.json"),
-        Check::Outside(|scene| scene.path.join("project/.ralph/settings.local.json").exists()),
+        "echo '{}' > .ralph/settings.local.json",
+        Check::Exists("project/.ralph/settings.local.json"),
         |plan| plan.guards.clear(),
     ),
-    attack(
+    tamper(
         "make settings where nothing can be renamed, and all names are taken",
-        AttackMethod::Shell(
-            "cd .ralph && echo '{}' > settings.local.json && i=0 && n=settings.local.json.from-sandbox\n\
+        "cd .ralph && echo '{}' > settings.local.json && i=0 && n=settings.local.json.from-sandbox\n\
              : > $n; while [ $i -lt 1000 ]; do i=$((i+1)); : > $n.$i; done; chmod 555 .",
-        ),
-        Check::Outside(|scene| scene.path.join("project/.ralph/settings.local.json").exists()),
+        Check::Exists("project/.ralph/settings.local.json"),
         |plan| plan.guards.clear(),
     ),
-    Attack {
-        bare: true,
-        ..attack(
-            "make a directory of settings by a link",
-            AttackMethod::Shell(
-                "mkdir cfg && echo '{}' > cfg/settings.json && ln -s cfg .claude && ln -s cfg .ralph",
-            ),
-            Check::Outside(|scene| {
-                let is_there = |name: &str| scene.path.join("project").join(name).exists();
-                is_there(".claude/settings.json") || is_there(".ralph/settings.json")
-            }),
-            |plan| plan.guards.clear(),
-        )
-    },
-    attack(
-        "change what is on record",
-        AttackMethod::Shell("echo forged > {root}/home/.ralph/projects/p/runs/1/events.jsonl"),
+    tamper(
+        "make a directory of settings by a link",
+        "mkdir cfg && echo '{}' > cfg/settings.json && ln -s cfg .claude && ln -s cfg .ralph",
         Check::Outside(|scene| {
-            scene.read("home/.ralph/projects/p/runs/1/events.jsonl").contains("forged")
+            let is_there = |name: &str| scene.path.join("project").join(name).exists();
+            is_there(".claude/settings.json") || is_there(".ralph/settings.json")
         }),
+        |plan| plan.guards.clear(),
+    )
+    .bare(),
+    tamper(
+        "change what is on record",
+        "echo forged > {root}/home/.ralph/projects/p/runs/1/events.jsonl",
+        Check::Contains("home/.ralph/projects/p/runs/1/events.jsonl", "forged"),
         uncover,
     ),
-    attack(
+    tamper(
         "put another directory in the place of ralph's",
-        AttackMethod::Shell("mv .ralph old && mkdir .ralph && echo forged > .ralph/settings.json"),
-        Check::Outside(|scene| scene.read("project/.ralph/settings.json").contains("forged")),
+        "mv .ralph old && mkdir .ralph && echo forged > .ralph/settings.json",
+        Check::Contains("project/.ralph/settings.json", "forged"),
         |plan| unmount(plan, &[".ralph"]),
     ),
-    attack(
+    tamper(
         "change the settings of Claude Code",
-        AttackMethod::Shell("echo '{\"hooks\":{}}' > .claude/settings.json"),
-        Check::Outside(|scene| scene.read("project/.claude/settings.json").contains("hooks")),
+        "echo '{\"hooks\":{}}' > .claude/settings.json",
+        Check::Contains("project/.claude/settings.json", "hooks"),
         |plan| unmount(plan, &[".claude/settings.json"]),
     ),
-    attack(
-        "read a file that was open already",
-        AttackMethod::Shell("grep -q secret <&9 && exit {escaped}"),
-        Check::ExitCode,
-        |plan| plan.isolation.descriptors = false,
-    ),
-    attack(
-        "have a user namespace of one's own",
-        AttackMethod::Shell("unshare --user true && exit {escaped}"),
-        Check::ExitCode,
-        |plan| plan.isolation.calls = false,
-    ),
-    attack("use the user's keyring", AttackMethod::Program("keyring"), Check::ExitCode, |plan| {
+    probe("read a file that was open already", "grep -q secret <&9", |plan| {
+        plan.isolation.descriptors = false
+    }),
+    probe("have a user namespace of one's own", "unshare --user true", |plan| {
+        plan.isolation.calls = false
+    }),
+    program("use the user's keyring", "keyring", |plan| {
         plan.isolation.calls = false;
     }),
-    Attack {
-        only_root: true,
-        ..attack(
-            "see what passes on the network",
-            AttackMethod::Program("packet"),
-            Check::ExitCode,
-            share_users,
-        )
-    },
-    Attack {
-        only_root: true,
-        ..attack(
-            "give the kernel orders",
-            AttackMethod::Program("kernel"),
-            Check::ExitCode,
-            |plan| {
-                plan.kernel.clear();
-            },
-        )
-    },
-    attack(
+    program("see what passes on the network", "packet", share_users).only_root(),
+    program("give the kernel orders", "kernel", |plan| {
+        plan.kernel.clear();
+    })
+    .only_root(),
+    tamper(
         "leave a program with its owner's rights",
-        AttackMethod::Shell("cp /bin/true mine && chmod 4755 mine"),
+        "cp /bin/true mine && chmod 4755 mine",
         Check::Outside(|scene| {
             let mine = scene.path.join("project/mine").metadata();
             mine.is_ok_and(|mine| mine.permissions().mode() & 0o4000 != 0)
         }),
         |plan| plan.isolation.calls = false,
     ),
-    Attack {
-        only_root: true,
-        ..attack(
-            "read the passwords",
-            AttackMethod::Shell("grep -q root: /etc/shadow && exit {escaped}"),
-            Check::ExitCode,
-            |plan| unmount(plan, &["etc/shadow"]),
-        )
-    },
+    probe("read the passwords", "grep -q root: /etc/shadow", |plan| unmount(plan, &["etc/shadow"]))
+        .only_root(),
 ];
 
 fn try_everything(user: u32) {
@@ -492,7 +391,7 @@ fn named_pipe_outside_writable_places_cannot_be_written() {
             continue;
         }
         let how: &'static str = Box::leak(format!("pipe={}", pipe.display()).into_boxed_str());
-        let attack = attack("write to a pipe", AttackMethod::Program(how), Check::ExitCode, |_| {});
+        let attack = program("write to a pipe", how, |_| {});
         assert!(!scene.escapes(cage, &scene.plan(), &attack), "{cage:?}");
         let mut weak = scene.plan();
         if cage == TestBackend::Landlock {

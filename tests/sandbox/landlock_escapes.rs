@@ -7,8 +7,7 @@ use ralph_sandbox::plan::SandboxPlan;
 
 use crate::escapes::ATTACKS;
 use crate::scene::{
-    Attack, AttackMethod, Check, Scene, TestBackend, as_root, attack, network_attacks,
-    ordinary_user,
+    Attack, Scene, TestBackend, as_root, network_attacks, ordinary_user, probe, program,
 };
 use crate::support::{Project, skipped};
 
@@ -88,25 +87,10 @@ const NOT_STOPPED: &[(&str, &str)] = &[
 ];
 
 const LOOKS: &[Attack] = &[
-    attack(
-        "see which files there are",
-        AttackMethod::Shell("test -s {root}/home/.ssh/id_ed25519 && exit {escaped}"),
-        Check::ExitCode,
-        files,
-    ),
-    attack(
-        "see who else there is",
-        AttackMethod::Shell("test -d /proc/{victim} && exit {escaped}"),
-        Check::ExitCode,
-        processes,
-    ),
-    attack(
-        "change the mode of a file",
-        AttackMethod::Shell("chmod 644 {root}/home/.ssh/id_ed25519 && exit {escaped}"),
-        Check::ExitCode,
-        files,
-    ),
-    attack("listen on every address", AttackMethod::Program("listen"), Check::ExitCode, |_| {}),
+    probe("see which files there are", "test -s {root}/home/.ssh/id_ed25519", files),
+    probe("see who else there is", "test -d /proc/{victim}", processes),
+    probe("change the mode of a file", "chmod 644 {root}/home/.ssh/id_ed25519", files),
+    program("listen on every address", "listen", |_| {}),
 ];
 
 fn try_everything(user: u32) {

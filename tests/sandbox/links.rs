@@ -7,7 +7,7 @@ use std::path::Path;
 
 use ralph_sandbox::plan::{Mount, PlanInputs};
 
-use crate::scene::{AttackMethod, Check, Scene, TestBackend, as_root, attack, ordinary_user};
+use crate::scene::{AttackMethod, Scene, TestBackend, as_root, ordinary_user, probe};
 use crate::support::{Project, skipped};
 
 const CAGES: [TestBackend; 3] =
@@ -87,14 +87,9 @@ fn try_links(user: u32) {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             symlink(ssh.join(link.target), &path).unwrap();
             let mut plan = scene.plan_with(|wanted| (link.named_by)(wanted, &path));
-            let script = format!(
-                "grep -rqs secret {} {}/ {} && exit {{escaped}}",
-                path.display(),
-                path.display(),
-                ssh.display()
-            );
-            let read = AttackMethod::Shell(Box::leak(script.into_boxed_str()));
-            let read = attack(link.name, read, Check::ExitCode, |_| {});
+            let (at, there) = (path.display(), ssh.display());
+            let script = format!("grep -rqs secret {at} {at}/ {there}");
+            let read = probe(link.name, Box::leak(script.into_boxed_str()), |_| {});
             assert!(!scene.escapes(cage, &plan, &read), "{cage:?}, {user}: {}", link.name);
             plan.mounts.push(Mount::ReadOnly { from: ssh.clone(), at: ssh });
             assert!(
@@ -135,8 +130,8 @@ fn link_created_after_planning_is_not_followed() {
         assert!(plan.mounts.iter().any(is_tools), "{:?}", plan.mounts);
         fs::remove_dir(&tools).unwrap();
         symlink(home.join(".ssh"), &tools).unwrap();
-        let read = "grep -rqs secret ~/bin/ ~/.ssh {root}/home/.ssh tools/ && exit {escaped}";
-        let output = scene.output(cage, &plan, &AttackMethod::Shell(read));
+        let read = "grep -rqs secret ~/bin/ ~/.ssh {root}/home/.ssh tools/";
+        let output = scene.output(cage, &plan, &AttackMethod::ShellProbe(read));
         assert_ne!(output.status.code(), Some(crate::attacker::ESCAPED), "{cage:?}");
         assert_eq!(output.status.code() == Some(125), cage == TestBackend::Bwrap, "{output:?}");
     }

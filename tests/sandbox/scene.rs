@@ -213,6 +213,8 @@ impl Scene {
         restore_guards(&plan.guards);
         match attack.check {
             Check::ExitCode => output.status.code() == Some(ESCAPED),
+            Check::Exists(path) => self.path.join(path).exists(),
+            Check::Contains(path, text) => self.read(path).contains(text),
             Check::Outside(check) => check(self),
         }
     }
@@ -224,9 +226,11 @@ impl Scene {
         how: &AttackMethod,
     ) -> Output {
         let program = std::env::current_exe().unwrap();
+        let shell = |script: String| ("sh".into(), vec!["-c".into(), script.into()]);
         let (program, args) = match how {
-            AttackMethod::Shell(script) => {
-                ("sh".into(), vec!["-c".into(), self.fill(script).into()])
+            AttackMethod::Shell(script) => shell(self.fill(script)),
+            AttackMethod::ShellProbe(script) => {
+                shell(format!("{} && exit {ESCAPED}", self.fill(script)))
             }
             AttackMethod::Program(_) => {
                 let args = ["attacker::attack", "--exact", "--nocapture"];
@@ -250,7 +254,6 @@ impl Scene {
     fn fill(&self, text: &str) -> String {
         text.replace("{root}", self.path.to_str().unwrap())
             .replace("{victim}", &self.victim.id().to_string())
-            .replace("{escaped}", &ESCAPED.to_string())
     }
 
     pub(crate) fn read(&self, path: &str) -> String {
@@ -300,21 +303,54 @@ pub(crate) struct Attack {
 
 pub(crate) enum AttackMethod {
     Shell(&'static str),
+    /// A script that succeeds if it escapes.
+    ShellProbe(&'static str),
     Program(&'static str),
 }
 
+/// The sign of an escape.
 pub(crate) enum Check {
     ExitCode,
+    Exists(&'static str),
+    /// A file with this text in it.
+    Contains(&'static str, &'static str),
     Outside(fn(&Scene) -> bool),
 }
 
-pub(crate) const fn attack(
+type Weaken = fn(&mut SandboxPlan);
+
+/// A script that succeeds if it escapes.
+pub(crate) const fn probe(name: &'static str, script: &'static str, weaken: Weaken) -> Attack {
+    Attack::new(name, AttackMethod::ShellProbe(script), Check::ExitCode, weaken)
+}
+
+/// A script that changes something outside.
+pub(crate) const fn tamper(
     name: &'static str,
-    how: AttackMethod,
+    script: &'static str,
     check: Check,
-    weaken: fn(&mut SandboxPlan),
+    weaken: Weaken,
 ) -> Attack {
-    Attack { name, how, check, weaken, only_root: false, bare: false }
+    Attack::new(name, AttackMethod::Shell(script), check, weaken)
+}
+
+/// An attack by this program.
+pub(crate) const fn program(name: &'static str, how: &'static str, weaken: Weaken) -> Attack {
+    Attack::new(name, AttackMethod::Program(how), Check::ExitCode, weaken)
+}
+
+impl Attack {
+    const fn new(name: &'static str, how: AttackMethod, check: Check, weaken: Weaken) -> Attack {
+        Attack { name, how, check, weaken, only_root: false, bare: false }
+    }
+
+    pub(crate) const fn only_root(self) -> Attack {
+        Attack { only_root: true, ..self }
+    }
+
+    pub(crate) const fn bare(self) -> Attack {
+        Attack { bare: true, ..self }
+    }
 }
 
 pub(crate) fn uncover(plan: &mut SandboxPlan) {
@@ -352,72 +388,53 @@ pub(crate) fn network_attacks(scene: &Scene) -> Vec<(Attack, Box<dyn Send>)> {
     let memory = SharedMemory::new();
     let leak = |text: String| -> &'static str { Box::leak(text.into_boxed_str()) };
     let open: fn(&mut SandboxPlan) = |plan| plan.isolation.network = false;
-    let program = |text| AttackMethod::Program(leak(text));
+    let attack = |name, how: String, weaken, held| (program(name, leak(how), weaken), held);
+    let (tcp_address, udp_address) = (tcp.local_addr().unwrap(), udp.local_addr().unwrap());
+    let (socket, in_project) = (socket.display(), in_project.display());
     vec![
-        (
-            attack(
-                "connect to a port of this machine",
-                program(format!("tcp={}", tcp.local_addr().unwrap())),
-                Check::ExitCode,
-                open,
-            ),
-            Box::new(tcp),
+        attack(
+            "connect to a port of this machine",
+            format!("tcp={tcp_address}"),
+            open,
+            Box::new(tcp) as Box<dyn Send>,
         ),
-        (
-            attack(
-                "ask a name server, or send any other datagram",
-                program(format!("udp={}", udp.local_addr().unwrap())),
-                Check::ExitCode,
-                open,
-            ),
+        attack(
+            "ask a name server, or send any other datagram",
+            format!("udp={udp_address}"),
+            open,
             Box::new(udp),
         ),
-        (
-            attack(
-                "talk to Docker or any other service by its socket",
-                program(format!("unix={}", socket.display())),
-                Check::ExitCode,
-                uncover,
-            ),
+        attack(
+            "talk to Docker or any other service by its socket",
+            format!("unix={socket}"),
+            uncover,
             Box::new(unix),
         ),
-        (
-            attack(
-                "talk to a service by a socket in the project",
-                program(format!("unix={}", in_project.display())),
-                Check::ExitCode,
-                |plan| plan.mounts.retain(|mount| !mount.at().ends_with("service.sock")),
-            ),
+        attack(
+            "talk to a service by a socket in the project",
+            format!("unix={in_project}"),
+            |plan| plan.mounts.retain(|mount| !mount.at().ends_with("service.sock")),
             Box::new(service),
         ),
-        (
-            attack(
-                "talk to a service by a name without a file",
-                program(format!("abstract={name}")),
-                Check::ExitCode,
-                open,
-            ),
+        attack(
+            "talk to a service by a name without a file",
+            format!("abstract={name}"),
+            open,
             Box::new(named),
         ),
-        (
-            attack(
-                "write to a named pipe of another process",
-                program(format!("pipe={}", pipe.display())),
-                Check::ExitCode,
-                |plan| {
-                    plan.isolation.pipes = false;
-                    plan.mounts.retain(|mount| !mount.at().ends_with(".cargo/pipe"));
-                },
-            ),
+        attack(
+            "write to a named pipe of another process",
+            format!("pipe={}", pipe.display()),
+            |plan| {
+                plan.isolation.pipes = false;
+                plan.mounts.retain(|mount| !mount.at().ends_with(".cargo/pipe"));
+            },
             Box::new(reader),
         ),
-        (
-            attack(
-                "use the shared memory of another process",
-                program(format!("memory={}", memory.0)),
-                Check::ExitCode,
-                |plan| plan.isolation.ipc = false,
-            ),
+        attack(
+            "use the shared memory of another process",
+            format!("memory={}", memory.0),
+            |plan| plan.isolation.ipc = false,
             Box::new(memory),
         ),
     ]

@@ -47,9 +47,7 @@ impl Adapter for Amp {
     fn invocation(&self, request: &AgentRequest<'_>) -> AgentInvocation {
         let mut invocation = AgentInvocation::new(request, PromptVia::Stdin);
         invocation.args(request.flags);
-        if let Some(model) = request.model {
-            invocation.args(["--model", model]);
-        }
+        invocation.model(request, &[], &[]);
         if request.stream {
             invocation.arg("--stream-json");
         }

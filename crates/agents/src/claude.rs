@@ -88,9 +88,7 @@ impl Adapter for Claude {
         if request.autonomous && !has_option(request.flags, &["--dangerously-skip-permissions"]) {
             invocation.arg("--dangerously-skip-permissions");
         }
-        if let Some(model) = request.model {
-            invocation.args(["--model", model]);
-        }
+        invocation.model(request, &[], &[]);
         for flag in request.flags {
             if flag == NO_AUTO_COMPACT {
                 invocation.env.push(("DISABLE_AUTO_COMPACT", "1".into()));

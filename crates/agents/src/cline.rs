@@ -72,9 +72,8 @@ impl Adapter for Cline {
             invocation.arg("--json");
         }
         // Approves everything by default.
-        if !has_option(flags, &["--auto-approve"]) {
-            invocation.args(["--auto-approve", if request.autonomous { "true" } else { "false" }]);
-        }
+        let approve = if request.autonomous { "true" } else { "false" };
+        invocation.default_args(flags, &["--auto-approve"], &["--auto-approve", approve]);
         invocation.model(request, flags, &["-m", "--model"]);
         invocation.args(flags);
         if !has_option(flags, &["--zen"]) {

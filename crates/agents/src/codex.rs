@@ -74,18 +74,14 @@ impl Adapter for Codex {
             request.flags.iter().filter(|flag| *flag != "--full-auto").cloned().collect();
         invocation.arg("exec");
         if request.stream {
-            if !has_option(&flags, &["--json"]) {
-                invocation.arg("--json");
-            }
+            invocation.default_args(&flags, &["--json"], &["--json"]);
         } else {
             invocation.arg("-o");
             invocation.arg(request.side_file);
             invocation.side_file = Some(request.side_file.to_owned());
         }
         // Required outside a git repository.
-        if !has_option(&flags, &["--skip-git-repo-check"]) {
-            invocation.arg("--skip-git-repo-check");
-        }
+        invocation.default_args(&flags, &["--skip-git-repo-check"], &["--skip-git-repo-check"]);
         if request.autonomous && !has_option(&flags, &SANDBOX_FLAGS) {
             if request.sandboxed {
                 invocation.arg("--dangerously-bypass-approvals-and-sandbox");

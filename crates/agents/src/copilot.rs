@@ -53,19 +53,15 @@ impl Adapter for Copilot {
         let flags = request.flags;
         if !request.stream {
             // Prints only the answer.
-            if !has_option(flags, &["-s", "--silent"]) {
-                invocation.arg("-s");
-            }
-        } else if !has_option(flags, &["--output-format"]) {
-            invocation.args(["--output-format", "json"]);
+            invocation.default_args(flags, &["-s", "--silent"], &["-s"]);
+        } else {
+            invocation.default_args(flags, &["--output-format"], &["--output-format", "json"]);
         }
         if request.autonomous && !has_option(flags, &PERMISSION_FLAGS) {
             // Without a sandbox, copilot still asks before it leaves the directory.
             invocation.arg(if request.sandboxed { "--allow-all" } else { "--allow-all-tools" });
         }
-        if !has_option(flags, &["--no-ask-user"]) {
-            invocation.arg("--no-ask-user");
-        }
+        invocation.default_args(flags, &["--no-ask-user"], &["--no-ask-user"]);
         invocation.model(request, flags, &["--model"]);
         if request.stream && !has_option(flags, &["--usage-output-file"]) {
             invocation.arg("--usage-output-file");

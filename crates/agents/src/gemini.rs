@@ -9,7 +9,7 @@ use super::todo::TodoChange;
 use super::tools::{ToolCall, ToolEnd, ToolTracker, tool_output};
 use super::{
     Adapter, AgentInvocation, AgentRequest, Emit, OutputReader, PREVIEW_CHARS, PromptVia, api,
-    emit_notice, failure, has_option, start_failure, with_credentials_hint,
+    emit_notice, failure, start_failure, with_credentials_hint,
 };
 use crate::json::{RawJson, RawText};
 use crate::profile::{AgentExtras, AgentHome, AgentProfile, FileExposure, HomeDir, Recording};
@@ -63,13 +63,11 @@ impl Adapter for Gemini {
     fn invocation(&self, request: &AgentRequest<'_>) -> AgentInvocation {
         let mut invocation = AgentInvocation::new(request, PromptVia::Stdin);
         let flags = request.flags;
-        if !has_option(flags, &["-o", "--output-format"]) {
-            invocation.args(["-o", if request.stream { "stream-json" } else { "text" }]);
-        }
+        let format = if request.stream { "stream-json" } else { "text" };
+        invocation.default_args(flags, &["-o", "--output-format"], &["-o", format]);
         if request.autonomous {
-            if !has_option(flags, &["-y", "--yolo", "--approval-mode"]) {
-                invocation.args(["--approval-mode", "yolo"]);
-            }
+            let options = ["-y", "--yolo", "--approval-mode"];
+            invocation.default_args(flags, &options, &["--approval-mode", "yolo"]);
             // Required in an untrusted directory.
             invocation.env.push(("GEMINI_CLI_TRUST_WORKSPACE", "true".into()));
         }

@@ -169,12 +169,17 @@ impl AgentInvocation {
         self.args.extend(args.into_iter().map(Into::into));
     }
 
+    /// Adds `words`, unless the user's flags set one of these options.
+    fn default_args(&mut self, flags: &[String], options: &[&str], words: &[&str]) {
+        if !has_option(flags, options) {
+            self.args(words);
+        }
+    }
+
     /// Adds the requested model, unless a flag in `names` already selects one.
     fn model(&mut self, request: &AgentRequest<'_>, flags: &[String], names: &[&str]) {
-        if let Some(model) = request.model
-            && !has_option(flags, names)
-        {
-            self.args(["--model", model]);
+        if let Some(model) = request.model {
+            self.default_args(flags, names, &["--model", model]);
         }
     }
 

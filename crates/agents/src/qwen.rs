@@ -48,9 +48,8 @@ impl Adapter for Qwen {
     fn invocation(&self, request: &AgentRequest<'_>) -> AgentInvocation {
         let mut invocation = AgentInvocation::new(request, PromptVia::Stdin);
         let flags = request.flags;
-        if !has_option(flags, &["-o", "--output-format"]) {
-            invocation.args(["-o", if request.stream { "stream-json" } else { "text" }]);
-        }
+        let format = if request.stream { "stream-json" } else { "text" };
+        invocation.default_args(flags, &["-o", "--output-format"], &["-o", format]);
         if request.autonomous && !has_option(flags, &["-y", "--yolo", "--approval-mode"]) {
             invocation.arg("--yolo");
         }

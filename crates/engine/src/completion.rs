@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use self::prompt_echo::lines::EchoFilter;
 use self::prompt_echo::pattern::PromptPattern;
-use self::tags::TagScanner;
+use self::tags::{TagPair, TagScanner};
 pub use questions::QuestionDetector;
 use ralph_events::control_chars::{ControlCharFilter, strip_control_chars};
 
@@ -131,8 +131,7 @@ enum SignalMatcher {
 #[derive(Debug, Clone)]
 enum Signal {
     Pattern(Regex),
-    /// The pattern matches an opening or closing tag.
-    Tag(TagSignal, Regex),
+    Tag(TagSignal),
 }
 
 impl Signal {
@@ -143,21 +142,7 @@ impl Signal {
                 let found = regex.find_from_pos(text, from).map_err(drop)?;
                 Ok(found.map(|found| found.range()))
             }
-            Signal::Tag(_, tag) => {
-                // It begins at the last opening tag.
-                let (mut start, mut from) = (None, from);
-                while let Some(found) = tag.find_from_pos(text, from).map_err(drop)? {
-                    from = found.end();
-                    match start {
-                        Some(start) if found.as_str().starts_with("</") => {
-                            return Ok(Some(start..from));
-                        }
-                        _ if found.as_str().starts_with("</") => {}
-                        _ => start = Some(found.start()),
-                    }
-                }
-                Ok(None)
-            }
+            Signal::Tag(signal) => Ok(signal.tag.find(text, from)),
         }
     }
 
@@ -183,10 +168,9 @@ impl SignalMatcher {
 /// A signal in a tag.
 #[derive(Debug, Clone)]
 struct TagSignal {
-    tag: &'static str,
+    /// If case matters, any tag can match. Otherwise the first one decides.
+    tag: TagPair,
     expected: String,
-    /// Case matters, and any tag can match. Otherwise the first one decides.
-    exact: bool,
 }
 
 impl TagSignal {
@@ -196,31 +180,22 @@ impl TagSignal {
             CompletionRule::Promise(text) => ("promise", text, true),
             CompletionRule::Pattern(_) | CompletionRule::Never => return None,
         };
-        Some(TagSignal { tag, expected: normalize(text, exact), exact })
+        Some(TagSignal { tag: TagPair::new(tag, exact), expected: normalize(text, exact) })
     }
 
     fn scanner(&self) -> TagScanner {
-        TagScanner::new(self.tag, self.exact)
+        TagScanner::new(self.tag.clone())
     }
 
     fn matches(&self, content: &str) -> bool {
-        normalize(content, self.exact) == self.expected
+        normalize(content, self.tag.exact) == self.expected
     }
 
     fn record(&self, content: &str, verdict: &mut CompletionResult) {
-        if !verdict.complete && (self.exact || verdict.signal.is_none()) {
+        if !verdict.complete && (self.tag.exact || verdict.signal.is_none()) {
             verdict.complete = self.matches(content);
             verdict.signal = Some(content.trim().to_owned());
         }
-    }
-
-    fn regex(&self) -> Option<Regex> {
-        let flag = if self.exact { "" } else { "(?i)" };
-        Regex::new(&format!("{flag}</?{}>", self.tag)).ok()
-    }
-
-    fn content<'t>(&self, tag: &'t str) -> &'t str {
-        &tag[self.tag.len() + 2..tag.len() - self.tag.len() - 3]
     }
 }
 
@@ -256,10 +231,7 @@ impl CompletionDetector {
     pub fn with_prompt_echo(mut self, prompt: &str) -> Self {
         let prompt = &strip_control_chars(prompt);
         let signal = match &self.matcher {
-            SignalMatcher::Tag { signal, .. } => match signal.regex() {
-                Some(regex) => Signal::Tag(signal.clone(), regex),
-                None => return self.with_echo_filter(prompt),
-            },
+            SignalMatcher::Tag { signal, .. } => Signal::Tag(signal.clone()),
             SignalMatcher::Recent { signal, .. } => signal.clone(),
             SignalMatcher::Nothing => return self.with_echo_filter(prompt),
         };
@@ -394,7 +366,7 @@ fn record_match(
                 verdict.complete = true;
                 verdict.signal = Some(ralph_events::text::prefix(text, 200).to_owned());
             }
-            Signal::Tag(tag, _) => tag.record(tag.content(text), verdict),
+            Signal::Tag(signal) => signal.record(signal.tag.content(text), verdict),
         }
         from = recent.ceil_char_boundary(found.end.max(found.start + 1));
     }
@@ -403,7 +375,7 @@ fn record_match(
 
 pub fn first_response(text: &str) -> Option<String> {
     let mut found = None;
-    TagScanner::new("response", false).push(text, true, |content| {
+    TagScanner::new(TagPair::new("response", false)).push(text, true, |content| {
         found.get_or_insert_with(|| content.to_owned());
     });
     found

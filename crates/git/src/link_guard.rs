@@ -208,9 +208,12 @@ fn quarantine_new_links(
         }
         io::Result::Ok(())
     };
-    let repositories = paths.repositories();
-    quarantine(&repositories, list_entry_links(&repositories))?;
-    let repositories = paths.repositories();
+    let mut repositories = paths.repositories();
+    let entry_links = list_entry_links(&repositories);
+    if !entry_links.is_empty() {
+        quarantine(&repositories, entry_links)?;
+        repositories = paths.repositories();
+    }
     refuse_replaced(&repositories, known)?;
     quarantine(&repositories, list_links(&repositories)?)?;
     Ok(moved)

@@ -128,8 +128,8 @@ fn terminate_all(
 mod tests {
     use rustix::process::Signal;
 
-    use super::super::fake_processes::FakeProcesses;
     use super::*;
+    use crate::tests::fake_processes::FakeProcesses;
 
     const MARK: &str = "RALPH_RUN_ID=r1";
 

@@ -5,8 +5,6 @@
 
 mod by_env;
 mod clock;
-#[cfg(test)]
-mod fake_processes;
 pub mod file_names;
 mod file_watch;
 mod forest;
@@ -22,6 +20,8 @@ mod run_to_end;
 mod signals;
 mod spawn;
 mod system;
+#[cfg(test)]
+mod tests;
 mod tree;
 pub mod trust;
 mod watchdog;

@@ -61,6 +61,12 @@ impl Capabilities {
         )
     }
 
+    /// A style that uses them.
+    pub fn style(self) -> Style {
+        let Capabilities { emoji, color, color_errors, .. } = self;
+        Style { emoji, color, color_errors, ..Style::default() }
+    }
+
     pub fn detect(
         var: impl Fn(&str) -> Option<String>,
         stdout_is_terminal: bool,

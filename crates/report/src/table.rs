@@ -1,7 +1,5 @@
 //! Aligned columns that fit a terminal.
 
-use std::fmt::Write;
-
 use crate::width::{display_width, prefix_within};
 
 #[derive(Debug, Clone, Copy)]
@@ -43,22 +41,42 @@ pub fn format<const N: usize>(
     let mut out = String::new();
     let titles = columns.map(|column| column.title.to_owned());
     for row in std::iter::once(&titles).chain(rows) {
-        let mut line = String::new();
-        for ((cell, column), width) in row.iter().zip(columns).zip(shown) {
-            let Some(width) = width else { continue };
-            if !line.is_empty() {
-                line.push_str("  ");
-            }
-            let cell = ellipsize(cell, width);
-            let pad = width - display_width(&cell);
-            let (before, after) = if column.right_aligned { (pad, 0) } else { (0, pad) };
-            let _ = write!(line, "{:before$}{cell}{:after$}", "", "");
-        }
-        let fitting = room.map_or(line.as_str(), |room| prefix_within(&line, room));
-        out.push_str(fitting.trim_end());
-        out.push('\n');
+        let cells = row.iter().zip(columns).zip(shown);
+        let cells = cells.filter_map(|((cell, column), width)| {
+            let width = width?;
+            Some((ellipsize(cell, width), width, column.right_aligned))
+        });
+        push_row(cells, room, &mut out);
     }
     out
+}
+
+/// Formats rows without titles. Lines are cut at `room` columns.
+pub fn format_plain<const N: usize>(rows: &[[String; N]], room: Option<usize>) -> String {
+    let width = |at: usize| rows.iter().map(|row| display_width(&row[at])).max();
+    let widths: [usize; N] = std::array::from_fn(|at| width(at).unwrap_or(0));
+    let mut out = String::new();
+    for row in rows {
+        let cells = row.iter().zip(widths).map(|(cell, width)| (cell.clone(), width, false));
+        push_row(cells, room, &mut out);
+    }
+    out
+}
+
+/// Each cell has its width, and whether it is aligned to the right.
+fn push_row(
+    cells: impl Iterator<Item = (String, usize, bool)>,
+    room: Option<usize>,
+    out: &mut String,
+) {
+    let pad = |(cell, width, right): (String, usize, bool)| {
+        let space = " ".repeat(width - display_width(&cell));
+        if right { space + &cell } else { cell + &space }
+    };
+    let line = cells.map(pad).collect::<Vec<_>>().join("  ");
+    let fitting = room.map_or(line.as_str(), |room| prefix_within(&line, room));
+    out.push_str(fitting.trim_end());
+    out.push('\n');
 }
 
 /// The width of each column, `None` for those left out. The last ones shrink first.

@@ -23,6 +23,37 @@ fn argv(agent: &str, request: &AgentRequest<'_>) -> String {
     args.join(" ")
 }
 
+/// Agent, request and arguments.
+const EXPECTED_ARGS: &str = "\
+claude with_model: -p --output-format stream-json --verbose --dangerously-skip-permissions --model opus --allowedTools Bash
+claude plain: -p --output-format text --dangerously-skip-permissions --model opus --allowedTools Bash
+claude cautious: -p --output-format stream-json --verbose
+codex with_model: exec --json --skip-git-repo-check -s workspace-write --model opus --allowedTools Bash -
+codex plain: exec -o side.txt --skip-git-repo-check -s workspace-write --model opus --allowedTools Bash -
+codex cautious: exec --json --skip-git-repo-check -
+codex sandboxed: exec --json --skip-git-repo-check --dangerously-bypass-approvals-and-sandbox -
+amp with_model: --allowedTools Bash --model opus --stream-json --dangerously-allow-all -x
+amp plain: --allowedTools Bash --model opus --dangerously-allow-all -x
+amp cautious: --stream-json -x
+opencode with_model: run --format json --auto --model opus --allowedTools Bash
+opencode plain: run --auto --model opus --allowedTools Bash
+opencode cautious: run --format json
+gemini with_model: -o stream-json --approval-mode yolo --model opus --allowedTools Bash
+gemini plain: -o text --approval-mode yolo --model opus --allowedTools Bash
+gemini cautious: -o stream-json
+copilot with_model: --output-format json --allow-all-tools --no-ask-user --model opus --usage-output-file side.txt --allowedTools Bash
+copilot plain: -s --allow-all-tools --no-ask-user --model opus --allowedTools Bash
+copilot cautious: --output-format json --no-ask-user --usage-output-file side.txt
+copilot sandboxed: --output-format json --allow-all --no-ask-user --usage-output-file side.txt
+cline with_model: --json --auto-approve true --model opus --allowedTools Bash -- -do it
+cline plain: --auto-approve true --model opus --allowedTools Bash -- -do it
+cline cautious: --json --auto-approve false -- -do it
+qwen with_model: -o stream-json --yolo --model opus --allowedTools Bash
+qwen plain: -o text --yolo --model opus --allowedTools Bash
+qwen cautious: -o stream-json
+text with_model: --allowedTools Bash
+";
+
 #[test]
 fn agent_command_lines_match_request() {
     let flags = ["--allowedTools".to_owned(), "Bash".to_owned()];
@@ -30,76 +61,15 @@ fn agent_command_lines_match_request() {
     let plain = AgentRequest { stream: false, ..with_model.clone() };
     let cautious = AgentRequest { autonomous: false, ..request(&[]) };
     let sandboxed = AgentRequest { sandboxed: true, ..request(&[]) };
-    for (agent, request, expected) in [
-        (
-            "claude",
-            &with_model,
-            "-p --output-format stream-json --verbose --dangerously-skip-permissions --model opus --allowedTools Bash",
-        ),
-        (
-            "claude",
-            &plain,
-            "-p --output-format text --dangerously-skip-permissions --model opus --allowedTools Bash",
-        ),
-        ("claude", &cautious, "-p --output-format stream-json --verbose"),
-        (
-            "codex",
-            &with_model,
-            "exec --json --skip-git-repo-check -s workspace-write --model opus --allowedTools Bash -",
-        ),
-        (
-            "codex",
-            &plain,
-            "exec -o side.txt --skip-git-repo-check -s workspace-write --model opus --allowedTools Bash -",
-        ),
-        ("codex", &cautious, "exec --json --skip-git-repo-check -"),
-        (
-            "codex",
-            &sandboxed,
-            "exec --json --skip-git-repo-check --dangerously-bypass-approvals-and-sandbox -",
-        ),
-        (
-            "amp",
-            &with_model,
-            "--allowedTools Bash --model opus --stream-json --dangerously-allow-all -x",
-        ),
-        ("amp", &plain, "--allowedTools Bash --model opus --dangerously-allow-all -x"),
-        ("amp", &cautious, "--stream-json -x"),
-        ("opencode", &with_model, "run --format json --auto --model opus --allowedTools Bash"),
-        ("opencode", &plain, "run --auto --model opus --allowedTools Bash"),
-        ("opencode", &cautious, "run --format json"),
-        (
-            "gemini",
-            &with_model,
-            "-o stream-json --approval-mode yolo --model opus --allowedTools Bash",
-        ),
-        ("gemini", &plain, "-o text --approval-mode yolo --model opus --allowedTools Bash"),
-        ("gemini", &cautious, "-o stream-json"),
-        (
-            "copilot",
-            &with_model,
-            "--output-format json --allow-all-tools --no-ask-user --model opus --usage-output-file side.txt --allowedTools Bash",
-        ),
-        ("copilot", &plain, "-s --allow-all-tools --no-ask-user --model opus --allowedTools Bash"),
-        ("copilot", &cautious, "--output-format json --no-ask-user --usage-output-file side.txt"),
-        (
-            "copilot",
-            &sandboxed,
-            "--output-format json --allow-all --no-ask-user --usage-output-file side.txt",
-        ),
-        (
-            "cline",
-            &with_model,
-            "--json --auto-approve true --model opus --allowedTools Bash -- -do it",
-        ),
-        ("cline", &plain, "--auto-approve true --model opus --allowedTools Bash -- -do it"),
-        ("cline", &cautious, "--json --auto-approve false -- -do it"),
-        ("qwen", &with_model, "-o stream-json --yolo --model opus --allowedTools Bash"),
-        ("qwen", &plain, "-o text --yolo --model opus --allowedTools Bash"),
-        ("qwen", &cautious, "-o stream-json"),
-        ("text", &with_model, "--allowedTools Bash"),
-    ] {
-        assert_eq!(argv(agent, request), expected, "{agent}");
+    for line in EXPECTED_ARGS.lines() {
+        let (what, expected) = line.split_once(": ").unwrap();
+        let (agent, request) = match what.split_once(' ').unwrap() {
+            (agent, "with_model") => (agent, &with_model),
+            (agent, "plain") => (agent, &plain),
+            (agent, "cautious") => (agent, &cautious),
+            (agent, _) => (agent, &sandboxed),
+        };
+        assert_eq!(argv(agent, request), expected, "{what}");
     }
     let git = [PathBuf::from("/repo/.git"), PathBuf::from("/repo/.git/worktrees/x")];
     assert_eq!(

@@ -1,6 +1,6 @@
 //! Finds questions to a person in an agent's words, which arrive in pieces.
 
-use super::tags::TagScanner;
+use super::tags::{TagPair, TagScanner};
 use ralph_events::control_chars::{ControlCharFilter, strip_control_chars};
 use ralph_events::question;
 
@@ -22,9 +22,10 @@ impl QuestionDetector {
     pub fn new(prompt: &str) -> QuestionDetector {
         let mut in_prompt = Vec::new();
         let prompt = strip_control_chars(prompt);
-        TagScanner::new(TAG, false).push(&prompt, false, |text| in_prompt.push(letters(text)));
+        let scanner = TagScanner::new(TagPair::new(TAG, false));
+        scanner.clone().push(&prompt, false, |text| in_prompt.push(letters(text)));
         QuestionDetector {
-            scanner: TagScanner::new(TAG, false),
+            scanner,
             cleaner: ControlCharFilter::default(),
             messages: false,
             in_prompt,

@@ -1,7 +1,7 @@
 use rustix::process::Signal;
 
-use super::super::fake_processes::{FakeProcess, FakeProcesses, ME, pid, process};
 use super::*;
+use crate::tests::fake_processes::{FakeProcess, FakeProcesses, ME, pid, process};
 
 const CHILD: ChildId = ChildId(1);
 const GRACE_MS: u64 = 5_000;

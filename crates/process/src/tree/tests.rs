@@ -1,5 +1,5 @@
-use super::super::fake_processes::{FakeProcess, FakeProcesses, pid, process};
 use super::*;
+use crate::tests::fake_processes::{FakeProcess, FakeProcesses, pid, process};
 
 fn tree(main: i32) -> ProcessTree {
     ProcessTree::new(pid(main), None, None)

@@ -13,12 +13,13 @@ use ralph_events::journal::{self, Entries};
 use ralph_events::run_state::RunState;
 use ralph_report::output::OutputStream;
 use ralph_report::run_table::{RunRow, damage_notes, json, table};
-use ralph_report::style::{Capabilities, Style};
+use ralph_report::style::Style;
 use ralph_report::{Backpressure, replay};
 use ralph_store::project::Project;
 use ralph_store::runs::{self, RunDir};
 
-use crate::cli::args::{OutputArgs, OutputMode};
+use crate::cli::args::OutputArgs;
+use crate::launch::{capabilities, reporter};
 
 #[derive(Debug, Args)]
 pub struct RunsArgs {
@@ -77,15 +78,9 @@ pub fn replay(
 ) -> Result<u8, Error> {
     let (_, dir) = locate_run(own, args.run.as_deref())?;
     let mut entries = read_journal(&dir)?;
-    let mut style = Style { verbose: args.verbose, ..Style::default() };
     let output = args.output.mode().unwrap_or_default();
-    if output == OutputMode::Human {
-        let capable = Capabilities::for_stdio();
-        style.emoji = capable.emoji;
-        style.color = capable.color;
-        style.color_errors = capable.color_errors;
-    }
-    let mut reporter = crate::launch::reporter(output, style, Backpressure::WaitForReader);
+    let style = Style { verbose: args.verbose, ..capabilities(output).style() };
+    let mut reporter = reporter(output, style, Backpressure::WaitForReader);
     let mut ended = false;
     let watched =
         entries.by_ref().inspect(|entry| ended |= matches!(entry.event, Event::RunEnded { .. }));

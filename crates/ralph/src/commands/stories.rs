@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use ralph_events::control_chars::ControlCharFilter;
 use ralph_events::text;
+use ralph_report::table;
 use ralph_report::width;
 use ralph_tasks::order::{self, StoryStatus};
 use ralph_tasks::{Story, TaskList};
@@ -34,28 +35,12 @@ pub fn table(list: &TaskList, gone: usize, name: &str, room: Option<usize>) -> S
                 StoryStatus::Ready => "ready".to_owned(),
                 StoryStatus::Blocked(blockers) => blocked_by(&blockers),
             };
-            [sanitize(&story.id, MAX_ID), state, sanitize(&story.title, MAX_TITLE)]
+            let mark = if state == "next" { '>' } else { ' ' };
+            let id = format!("{mark} {}", sanitize(&story.id, MAX_ID));
+            [id, state, sanitize(&story.title, MAX_TITLE)]
         })
         .collect();
-    let width = |column: usize| rows.iter().map(|row| width::display_width(&row[column])).max();
-    let (id_width, state_width) = (width(0).unwrap_or(0), width(1).unwrap_or(0));
-    for [id, state, title] in &rows {
-        let start = out.len();
-        let pad = |text: &str, width: usize| " ".repeat(width - width::display_width(text));
-        let mark = if state == "next" { '>' } else { ' ' };
-        let _ = write!(
-            out,
-            "{mark} {id}{}  {state}{}  {title}",
-            pad(id, id_width),
-            pad(state, state_width)
-        );
-        let fits =
-            room.map_or(out.len(), |room| start + width::prefix_within(&out[start..], room).len());
-        out.truncate(fits);
-        out.truncate(start + out[start..].trim_end().len());
-        out.push('\n');
-    }
-    out
+    out + &table::format_plain(&rows, room)
 }
 
 pub fn progress_text(done: usize, total: usize) -> String {
@@ -100,9 +85,7 @@ fn paragraph(title: &str, text: &str, out: &mut String) {
 
 /// Agents write these texts: they must not contain terminal escapes.
 fn sanitize(text: &str, max: usize) -> String {
-    let mut out = Vec::new();
-    width::push_one_line(text, max, "...", &mut out);
-    String::from_utf8(out).unwrap_or_default()
+    width::one_line(text, max, "...")
 }
 
 #[cfg(test)]

@@ -236,136 +236,109 @@ mod tests {
     use super::super::settings::{AgentSettings, Settings};
     use super::*;
 
+    /// Documents, each followed by its problems.
+    const PROBLEMS: &str = r#"{}
+
+[]
+the top level: expected an object, found an empty array
+
+"x"
+the top level: expected an object, found the string "x"
+
+null
+the top level: expected an object, found null
+
+{"agent": {"flags": "--x"}}
+agent.flags: expected an array of strings, found the string "--x"
+
+{"agent": {"flags": ["a", 1, null]}}
+agent.flags[1]: expected a string, found the number 1
+agent.flags[2]: expected a string, found null
+
+{"agent": {"flags": ["-p", "--say it's"]}}
+agent.flags[1]: unclosed quote in "--say it's"; write the flag and its value as two elements
+
+{"agent": []}
+agent: expected an object, found an empty array
+
+{"agent": {"command": ["claude"]}}
+agent.command: expected a string or null, found an array
+
+{"agent": {"command": " "}}
+agent.command: must not be blank
+
+{"agent": {"command": "a\u0000b"}}
+agent.command: must not contain a NUL character
+
+{"agent": {"type": "klaude"}}
+agent.type: "klaude" is not one of claude, codex, amp, cline, opencode, gemini, copilot, qwen, text; did you mean claude?
+
+{"agent": {"env": {"API_KEY": 12345, "LEVEL": 3, "a b": true, "x=y": ""}}}
+agent.env.API_KEY: expected a string, found the number (not shown)
+agent.env.LEVEL: expected a string, found the number 3
+agent.env["a b"]: expected a string, found true
+agent.env["x=y"]: not a valid variable name
+
+{"agent": {"comand": "claude"}}
+agent.comand: unknown key; did you mean agent.command?
+
+{"maxIterations": 3}
+maxIterations: unknown key; did you mean maximumIterations?
+
+{"maximum_iterations": 3}
+maximum_iterations: unknown key; did you mean maximumIterations?
+
+{"command": "claude"}
+command: unknown key; did you mean agent.command?
+
+{"stall": {"zzz\u001b": 1}}
+stall["zzz\u001b"]: unknown key; keys in stall: iterations
+
+{"maximumIterations": 0}
+maximumIterations: must be at least 1, not the number 0
+
+{"maximumIterations": -1}
+maximumIterations: must be at least 1, not the number -1
+
+{"maximumIterations": 4294967296}
+maximumIterations: must be at most 4294967295, not the number 4294967296
+
+{"maximumIterations": 1.5, "outputTruncateChars": "5000"}
+maximumIterations: expected a whole number or null, found the number 1.5
+outputTruncateChars: expected a whole number, found the string "5000"
+
+{"streamAgentOutput": "yes"}
+streamAgentOutput: expected true or false, found the string "yes"
+
+{"guardrails": {"command": "x"}}
+guardrails: expected an array of objects, found an object
+
+{"guardrails": [{"failAction": "IGNORE"}, {"command": ""}, "make"]}
+guardrails[0].failAction: "IGNORE" is not one of APPEND, PREPEND, REPLACE
+guardrails[0].command: missing
+guardrails[1].command: must not be blank
+guardrails[2]: expected an object, found the string "make"
+
+{"rateLimit": {"maxWait": "6 hours"}}
+rateLimit.maxWait: expected a duration such as "90m" or "1h30m" or a number of seconds, found the string "6 hours"
+
+{"inactivityTimeoutSeconds": -5}
+inactivityTimeoutSeconds: expected a duration such as "90m" or "1h30m", a number of seconds or null, found the number -5
+
+{"budget": {"costUsd": 0, "tokens": 0, "duration": "0s"}}
+budget.costUsd: must be more than 0, not the number 0
+budget.tokens: must be at least 1, not the number 0
+budget.duration: must be more than 0
+
+{"sandbox": {"backend": "vm"}}
+sandbox.backend: "vm" is not one of none, auto, bwrap, seatbelt, docker, landlock"#;
+
     #[test]
     fn settings_problem_names_key_and_value() {
-        for (document, expected) in [
-            (json!({}), &[][..]),
-            (json!([]), &["the top level: expected an object, found an empty array"]),
-            (json!("x"), &["the top level: expected an object, found the string \"x\""]),
-            (json!(null), &["the top level: expected an object, found null"]),
-            (
-                json!({"agent": {"flags": "--x"}}),
-                &["agent.flags: expected an array of strings, found the string \"--x\""],
-            ),
-            (
-                json!({"agent": {"flags": ["a", 1, null]}}),
-                &[
-                    "agent.flags[1]: expected a string, found the number 1",
-                    "agent.flags[2]: expected a string, found null",
-                ],
-            ),
-            (
-                json!({"agent": {"flags": ["-p", "--say it's"]}}),
-                &[
-                    "agent.flags[1]: unclosed quote in \"--say it's\"; write the flag and its value as two elements",
-                ],
-            ),
-            (json!({"agent": []}), &["agent: expected an object, found an empty array"]),
-            (
-                json!({"agent": {"command": ["claude"]}}),
-                &["agent.command: expected a string or null, found an array"],
-            ),
-            (json!({"agent": {"command": " "}}), &["agent.command: must not be blank"]),
-            (
-                json!({"agent": {"command": "a\0b"}}),
-                &["agent.command: must not contain a NUL character"],
-            ),
-            (
-                json!({"agent": {"type": "klaude"}}),
-                &[
-                    "agent.type: \"klaude\" is not one of claude, codex, amp, cline, opencode, gemini, \
-                   copilot, qwen, text; did you mean claude?",
-                ],
-            ),
-            (
-                json!({"agent": {"env": {"API_KEY": 12345, "LEVEL": 3, "a b": true, "x=y": ""}}}),
-                &[
-                    "agent.env.API_KEY: expected a string, found the number (not shown)",
-                    "agent.env.LEVEL: expected a string, found the number 3",
-                    "agent.env[\"a b\"]: expected a string, found true",
-                    "agent.env[\"x=y\"]: not a valid variable name",
-                ],
-            ),
-            (
-                json!({"agent": {"comand": "claude"}}),
-                &["agent.comand: unknown key; did you mean agent.command?"],
-            ),
-            (
-                json!({"maxIterations": 3}),
-                &["maxIterations: unknown key; did you mean maximumIterations?"],
-            ),
-            (
-                json!({"maximum_iterations": 3}),
-                &["maximum_iterations: unknown key; did you mean maximumIterations?"],
-            ),
-            (json!({"command": "claude"}), &["command: unknown key; did you mean agent.command?"]),
-            (
-                json!({"stall": {"zzz\u{1b}": 1}}),
-                &["stall[\"zzz\\u001b\"]: unknown key; keys in stall: iterations"],
-            ),
-            (
-                json!({"maximumIterations": 0}),
-                &["maximumIterations: must be at least 1, not the number 0"],
-            ),
-            (
-                json!({"maximumIterations": -1}),
-                &["maximumIterations: must be at least 1, not the number -1"],
-            ),
-            (
-                json!({"maximumIterations": 4_294_967_296_u64}),
-                &["maximumIterations: must be at most 4294967295, not the number 4294967296"],
-            ),
-            (
-                json!({"maximumIterations": 1.5, "outputTruncateChars": "5000"}),
-                &[
-                    "maximumIterations: expected a whole number or null, found the number 1.5",
-                    "outputTruncateChars: expected a whole number, found the string \"5000\"",
-                ],
-            ),
-            (
-                json!({"streamAgentOutput": "yes"}),
-                &["streamAgentOutput: expected true or false, found the string \"yes\""],
-            ),
-            (
-                json!({"guardrails": {"command": "x"}}),
-                &["guardrails: expected an array of objects, found an object"],
-            ),
-            (
-                json!({"guardrails": [{"failAction": "IGNORE"}, {"command": ""}, "make"]}),
-                &[
-                    "guardrails[0].failAction: \"IGNORE\" is not one of APPEND, PREPEND, REPLACE",
-                    "guardrails[0].command: missing",
-                    "guardrails[1].command: must not be blank",
-                    "guardrails[2]: expected an object, found the string \"make\"",
-                ],
-            ),
-            (
-                json!({"rateLimit": {"maxWait": "6 hours"}}),
-                &[
-                    "rateLimit.maxWait: expected a duration such as \"90m\" or \"1h30m\" or a number \
-                   of seconds, found the string \"6 hours\"",
-                ],
-            ),
-            (
-                json!({"inactivityTimeoutSeconds": -5}),
-                &["inactivityTimeoutSeconds: expected a duration such as \"90m\" or \"1h30m\", a \
-                   number of seconds or null, found the number -5"],
-            ),
-            (
-                json!({"budget": {"costUsd": 0, "tokens": 0, "duration": "0s"}}),
-                &[
-                    "budget.costUsd: must be more than 0, not the number 0",
-                    "budget.tokens: must be at least 1, not the number 0",
-                    "budget.duration: must be more than 0",
-                ],
-            ),
-            (
-                json!({"sandbox": {"backend": "vm"}}),
-                &["sandbox.backend: \"vm\" is not one of none, auto, bwrap, seatbelt, docker, \
-                   landlock"],
-            ),
-        ] {
-            assert_eq!(find_problems(&document), expected, "{document}");
+        for case in PROBLEMS.split("\n\n") {
+            let (document, expected) = case.split_once('\n').unwrap_or((case, ""));
+            let problems = find_problems(&serde_json::from_str(document).unwrap());
+            assert_eq!(problems, expected.lines().collect::<Vec<_>>(), "{document}");
         }
     }
 

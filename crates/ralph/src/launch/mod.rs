@@ -26,6 +26,6 @@ use self::defaults::Defaults;
 pub(super) use self::defaults::LoopCommand;
 pub(super) use self::named_run::Window;
 pub(super) use self::plan::{LaunchAction, LaunchPlan, ResumedRun};
-pub(super) use self::reporters::reporter;
+pub(super) use self::reporters::{capabilities, reporter};
 pub(super) use self::settings::load_settings;
 pub(super) use self::spec::{LaunchSpec, TaskListSpec, View};

@@ -24,12 +24,16 @@ impl View {
     }
 }
 
-pub(crate) fn style(view: View, settings: &Settings) -> Style {
-    let display = &settings.display;
-    let base = match view.output {
+pub(crate) fn capabilities(output: OutputMode) -> Capabilities {
+    match output {
         OutputMode::Human => Capabilities::for_stdio(),
         OutputMode::Plain | OutputMode::Json => Capabilities::NONE,
-    };
+    }
+}
+
+pub(crate) fn style(view: View, settings: &Settings) -> Style {
+    let display = &settings.display;
+    let base = capabilities(view.output);
     let human = view.output == OutputMode::Human;
     Style {
         emoji: if human { display.emoji.unwrap_or(base.emoji) } else { false },

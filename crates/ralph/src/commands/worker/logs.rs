@@ -19,7 +19,7 @@ use ralph_events::event::{Entry, Event};
 use ralph_events::journal::{self, LineRead};
 use ralph_events::run_state::RunState;
 use ralph_process::Interrupts;
-use ralph_report::style::{Capabilities, Style};
+use ralph_report::style::Capabilities;
 use ralph_report::terminal::TerminalReporter;
 use ralph_report::worker_lines::{WorkerState, WorkerTracker};
 use ralph_report::{Backpressure, Recorded, Reporter};
@@ -28,13 +28,7 @@ use ralph_report::{Backpressure, Recorded, Reporter};
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 pub fn logs(args: &LogsArgs) -> Result<u8, Error> {
-    let capable = Capabilities::for_stdio();
-    let style = Style {
-        emoji: capable.emoji,
-        color: capable.color,
-        color_errors: capable.color_errors,
-        ..Style::default()
-    };
+    let style = Capabilities::for_stdio().style();
     let mut reporter = TerminalReporter::stdio(style, Backpressure::WaitForReader);
     let worker = Workers::open_user_dir()?.find(&args.name)?;
     let path = executor_of(&worker).events(&worker)?;

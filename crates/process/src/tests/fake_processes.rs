@@ -4,16 +4,16 @@ use std::collections::VecDeque;
 
 use rustix::process::{Pid, Signal};
 
-use super::process_table::{Process, ProcessId, ProcessSource, ProcessTable, Reaped, SignalTarget};
+use crate::process_table::{Process, ProcessId, ProcessSource, ProcessTable, Reaped, SignalTarget};
 use ralph_events::event::Exit;
 
-pub(super) const ME: i32 = 100;
+pub(crate) const ME: i32 = 100;
 
-pub(super) fn pid(number: i32) -> Pid {
+pub(crate) fn pid(number: i32) -> Pid {
     Pid::from_raw(number).unwrap()
 }
 
-pub(super) fn process(number: i32, parent: i32, session: i32) -> Process {
+pub(crate) fn process(number: i32, parent: i32, session: i32) -> Process {
     Process {
         identity: ProcessId { pid: pid(number), start: u64::from(number.unsigned_abs()) },
         parent,
@@ -26,18 +26,18 @@ pub(super) fn process(number: i32, parent: i32, session: i32) -> Process {
 }
 
 #[derive(Debug)]
-pub(super) struct FakeProcess {
-    pub(super) process: Process,
+pub(crate) struct FakeProcess {
+    pub(crate) process: Process,
     /// Variables with spaces between. `None` if it is unreadable.
-    pub(super) environment: Option<&'static str>,
-    pub(super) ignores_term: bool,
-    pub(super) survives_kill: bool,
+    pub(crate) environment: Option<&'static str>,
+    pub(crate) ignores_term: bool,
+    pub(crate) survives_kill: bool,
     /// How many processes it starts while being killed, each by the one before.
-    pub(super) forks_left: i32,
+    pub(crate) forks_left: i32,
 }
 
 impl FakeProcess {
-    pub(super) fn of(process: Process) -> FakeProcess {
+    pub(crate) fn of(process: Process) -> FakeProcess {
         FakeProcess {
             process,
             environment: None,
@@ -50,22 +50,22 @@ impl FakeProcess {
 
 /// ralph is 100 in session 50, child of 60.
 #[derive(Debug)]
-pub(super) struct FakeProcesses {
+pub(crate) struct FakeProcesses {
     reaper: bool,
-    pub(super) now_ms: u64,
-    pub(super) alive: Vec<FakeProcess>,
+    pub(crate) now_ms: u64,
+    pub(crate) alive: Vec<FakeProcess>,
     unreaped: VecDeque<Pid>,
     /// The pids that got signals, in order; negative for a group.
-    pub(super) signals: Vec<(i32, Signal)>,
-    pub(super) environments_read: Vec<i32>,
+    pub(crate) signals: Vec<(i32, Signal)>,
+    pub(crate) environments_read: Vec<i32>,
     watched: Vec<ProcessId>,
     /// A watched process has ended or forked.
-    pub(super) has_changed: bool,
+    pub(crate) has_changed: bool,
     next_start: u64,
 }
 
 impl FakeProcesses {
-    pub(super) fn new(reaper: bool) -> FakeProcesses {
+    pub(crate) fn new(reaper: bool) -> FakeProcesses {
         let alive = [process(1, 0, 1), process(60, 1, 60), process(ME, 60, 50)];
         FakeProcesses {
             reaper,
@@ -81,7 +81,7 @@ impl FakeProcesses {
     }
 
     /// Starts a process, with its own session if that has its number.
-    pub(super) fn fork(&mut self, parent: i32, number: i32, session: i32) -> &mut FakeProcess {
+    pub(crate) fn fork(&mut self, parent: i32, number: i32, session: i32) -> &mut FakeProcess {
         let start = self.next_start;
         self.next_start += 1;
         let forked_by = self.find(parent).process.identity;
@@ -94,15 +94,15 @@ impl FakeProcesses {
         self.find(number)
     }
 
-    pub(super) fn find(&mut self, number: i32) -> &mut FakeProcess {
+    pub(crate) fn find(&mut self, number: i32) -> &mut FakeProcess {
         self.alive.iter_mut().find(|fake| fake.process.pid() == number).unwrap()
     }
 
-    pub(super) fn has(&self, number: i32) -> bool {
+    pub(crate) fn has(&self, number: i32) -> bool {
         self.alive.iter().any(|fake| fake.process.pid() == number)
     }
 
-    pub(super) fn exit(&mut self, number: i32) {
+    pub(crate) fn exit(&mut self, number: i32) {
         let gone = self.find(number).process;
         self.alive.retain(|fake| fake.process.pid() != number);
         let adopter = if self.reaper { ME } else { 1 };

@@ -1,0 +1,3 @@
+//! What the unit tests share.
+
+pub(crate) mod fake_processes;
