@@ -183,6 +183,7 @@ impl Script {
         self.bytes
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "scripts read better without references")]
     pub(super) fn push(&mut self, time_ms: i64, event: Event<'_>) {
         let attempt = u32::from(self.iteration > 0);
         let at = Stamp { time_ms, iteration: self.iteration, attempt };
