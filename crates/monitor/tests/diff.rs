@@ -1,5 +1,6 @@
 //! The changes of a run in a real repository.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests, where a panic is a failed test")]
 use std::path::Path;
 use std::process::Command;
 

@@ -1,5 +1,6 @@
 //! The invented evening of the design, read from real files.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests, where a panic is a failed test")]
 use jiff::tz::TimeZone;
 use ralph_events::text::{format_dollars, format_minutes};
 use ralph_monitor::sample::{self, NOW_MS, SampleEvening};

@@ -1,5 +1,6 @@
 //! Runs that start, write, end and die are seen within 200 ms, without polling.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests, where a panic is a failed test")]
 use std::fs::File;
 use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
