@@ -11,6 +11,7 @@ mod bench_dir;
 #[cfg(target_os = "linux")]
 mod hooks;
 #[cfg(target_os = "linux")]
+mod monitor;
 mod null_world;
 #[cfg(target_os = "linux")]
 mod sandbox;

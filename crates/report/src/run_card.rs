@@ -334,16 +334,22 @@ fn version_numbers(version: &str) -> Vec<u64> {
 
 /// One bar per iteration. The money that no ended iteration accounts for belongs to the running one.
 fn bars(run: &RunState, is_alive: bool, now_ms: i64) -> Vec<Bar> {
-    let is_open = |record: &IterationRecord| is_alive && run.end.is_none() && !record.ended;
-    let bar = |record: &IterationRecord| Bar {
+    let bar = |record: &IterationRecord, is_open: bool| Bar {
         iteration: record.number,
-        duration_ms: record.active_ms(is_open(record).then_some(now_ms)),
-        result: bar_result(record, is_open(record)),
+        duration_ms: record.active_ms(is_open.then_some(now_ms)),
+        result: bar_result(record, is_open),
         cost: run.iteration_cost(record),
         tools: record.tools,
-        ended_ms: record.ended_ms.filter(|_| !is_open(record)).unwrap_or(run.clock.last_ms),
+        ended_ms: record.ended_ms.filter(|_| !is_open).unwrap_or(run.clock.last_ms),
     };
-    let mut bars: Vec<Bar> = run.iterations.iter().map(bar).collect();
+    let mut bars: Vec<Bar> = run.iterations.iter().map(|record| bar(record, false)).collect();
+    let is_working = is_alive && run.end.is_none();
+    if let Some((last, shown)) = run.iterations.last().zip(bars.last_mut())
+        && is_working
+        && !last.ended
+    {
+        *shown = bar(last, true);
+    }
     if let Some((last, earlier)) = bars.split_last_mut()
         && last.result == BarResult::Running
     {
