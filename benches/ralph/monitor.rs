@@ -56,7 +56,12 @@ fn many(bench_dir: &BenchDir, table: &mut Table) -> io::Result<()> {
             }
         },
     )?;
-    table.ratio("first overview of 200 runs, compared with reading 40 of today", times, time, Target::None);
+    table.ratio(
+        "first overview of 200 runs, compared with reading 40 of today",
+        times,
+        time,
+        Target::None,
+    );
     table.value("the same, against the limit", times.1, time, Target::AtMost(0.06));
     Ok(())
 }
