@@ -41,6 +41,8 @@ pub struct Monitor {
     reader: BackgroundReader,
     watched: HashMap<WatchId, Watched>,
     watches: WatchThread,
+    /// The first overview is there: every run that appears now is read.
+    is_following: bool,
 }
 
 #[derive(Debug, Default)]
@@ -92,6 +94,7 @@ impl Monitor {
             reader: BackgroundReader::new(watches.notifier()),
             watched: HashMap::new(),
             watches,
+            is_following: false,
         };
         // Runs that start later create their directories here.
         let projects = project_record::projects_dir(home);
@@ -101,6 +104,7 @@ impl Monitor {
         }
         monitor.find_projects();
         monitor.read_recent(now_ms);
+        monitor.is_following = true;
         Ok(monitor)
     }
 
@@ -228,10 +232,25 @@ impl Monitor {
         for run in new {
             let id = run.id.clone();
             self.runs.insert(id.clone(), FollowedRun::new(run, dir.to_owned()));
-            self.refresh(&id);
+            if self.is_following {
+                self.refresh(&id);
+            }
             is_changed = true;
         }
+        if self.is_following {
+            is_changed |= self.find_resumed(dir);
+        }
         is_changed
+    }
+
+    /// Looks for old runs of a project, which are not watched, that work again. Returns whether there are any.
+    fn find_resumed(&mut self, dir: &Path) -> bool {
+        let unwatched =
+            self.runs.iter().filter(|(_, run)| run.project == dir && run.watch.is_none());
+        let resumed: Vec<String> =
+            unwatched.filter(|(_, run)| run.dir.is_running()).map(|(id, _)| id.clone()).collect();
+        resumed.iter().for_each(|id| drop(self.refresh(id)));
+        !resumed.is_empty()
     }
 
     /// Takes in what a run has written. Returns whether it has just started.
@@ -239,15 +258,13 @@ impl Monitor {
         let Some(run) = self.runs.get_mut(id) else { return false };
         let had_started = run.has_started();
         run.look();
-        if run.fold.is_some() || run.is_alive || run.has_started() && !had_started {
-            self.read(id);
-        }
+        self.read(id);
         self.watch_run(id);
         self.runs.get(id).is_some_and(|run| run.has_started() != had_started)
     }
 
     fn read(&mut self, id: &str) {
-        let Some(run) = self.runs.get_mut(id) else { return };
+        let Some(run) = self.runs.get_mut(id).filter(|run| run.has_started()) else { return };
         let is_large = run.size > MAX_JOURNAL_AT_ONCE;
         match &run.fold {
             None if is_large => run.read_in_background(&mut self.reader),

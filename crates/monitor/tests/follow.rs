@@ -154,6 +154,30 @@ fn new_project_run_text_and_end_are_seen_at_once() {
     expect_card(&mut monitor, &dir.id, |card| card.state == StateWord::Working);
 }
 
+#[test]
+fn short_and_old_runs_are_seen_when_they_start() {
+    let home = Home::new();
+    let project = home.project("shop");
+    let old = ended_run(&project, &[&started("old", 1), &ended(Outcome::Budget)]);
+    let week = std::time::SystemTime::now() - Duration::from_secs(7 * 86_400);
+    File::options().append(true).open(old.journal()).unwrap().set_modified(week).unwrap();
+    let mut monitor = home.monitor();
+    assert_eq!(monitor.card(&old.id, now_ms()), None, "not read before it is asked for");
+    assert_eq!(monitor.overview(now_ms()).older, 1);
+    // It has ended before anyone looks.
+    let short = project.run_dir(&runs::new_id(now_ms() + 7));
+    let mut files = RunFiles::create(short.clone(), 0).unwrap();
+    files.append_journal(&started(&short.id, 1)).unwrap();
+    files.append_journal(&ended(Outcome::Complete)).unwrap();
+    drop(files);
+    expect_card(&mut monitor, &short.id, |card| card.state == StateWord::Complete);
+    // A resumed run updates the record of its project.
+    let mut files = RunFiles::reopen(old.clone(), 0).unwrap();
+    files.append_journal(&started(&old.id, std::process::id())).unwrap();
+    project.update_record(|record| record.sandbox = Some("bwrap".to_owned())).unwrap();
+    expect_card(&mut monitor, &old.id, |card| card.state == StateWord::Working);
+}
+
 /// A process that holds the lock of a journal, as a run does: this test program, started again.
 struct LockHolder(Child);
 
@@ -224,6 +248,7 @@ fn removed_run_stays_as_files_removed() {
     assert_eq!(home.monitor().overview(now_ms()).cards().count(), 0, "it leaves at the next start");
 }
 
+/// Nothing holds its lock.
 fn ended_run(project: &Project, lines: &[&[u8]]) -> RunDir {
     let dir = project.run_dir(&runs::new_id(now_ms()));
     dir.create().unwrap();
