@@ -249,7 +249,9 @@ impl Monitor {
             self.runs.iter().filter(|(_, run)| run.project == dir && run.watch.is_none());
         let resumed: Vec<String> =
             unwatched.filter(|(_, run)| run.dir.is_running()).map(|(id, _)| id.clone()).collect();
-        resumed.iter().for_each(|id| drop(self.refresh(id)));
+        for id in &resumed {
+            self.refresh(id);
+        }
         !resumed.is_empty()
     }
 

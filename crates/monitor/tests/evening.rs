@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests, where a panic is a failed test")]
 use jiff::tz::TimeZone;
 use ralph_events::text::{format_dollars, format_minutes};
+use ralph_monitor::diff::{file_diff, run_diff};
 use ralph_monitor::sample::{self, NOW_MS, SampleEvening};
 use ralph_monitor::{Monitor, TranscriptWindow, read_check_log, read_stories};
 use ralph_report::check_view::checks;
@@ -138,6 +139,23 @@ fn older_runs_are_read_when_they_are_asked_for() {
     let seven: f64 = overview.cost_per_day.iter().rev().take(7).map(|day| day.usd).sum();
     assert_eq!(format_dollars(seven), "$106.60");
     assert_eq!(overview.cost_per_day.len(), 14);
+}
+
+#[test]
+fn diff_of_the_evening_has_the_figures_of_the_design() {
+    let dir = tempfile::tempdir().unwrap();
+    let (home, src) = (dir.path().join("home"), dir.path().join("src"));
+    let sample = sample::write_with_repository(&home, &src).unwrap();
+    let monitor = Monitor::open(&home, TimeZone::UTC, NOW_MS).unwrap();
+    let run = monitor.state(&sample.reset_mail).unwrap();
+    let diff = run_diff(&src.join("shop-api"), run).unwrap();
+    let figures = (diff.files.len(), diff.added, diff.removed, diff.commits);
+    assert_eq!(figures, (14, 612, 87, 4), "{:?}", diff.files);
+    let first = &diff.files[0];
+    assert_eq!((first.path.as_str(), first.added, first.removed), ("src/reset/link.rs", 14, 3));
+    let hunks = file_diff(&src.join("shop-api"), &diff, first).unwrap().hunks;
+    assert_eq!(hunks.len(), 3);
+    assert_eq!(hunks[0].old_start, 57);
 }
 
 fn line(item: &Item) -> String {
