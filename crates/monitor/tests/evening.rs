@@ -10,7 +10,7 @@ use ralph_report::check_view::checks;
 use ralph_report::overview::{Overview, SectionKind};
 use ralph_report::run_card::{BarResult, RunCard};
 use ralph_report::run_table::cost_text;
-use ralph_report::story_view::stories;
+use ralph_report::story_view::{Claim, stories};
 use ralph_report::transcript::{Item, ItemKind};
 use tempfile::TempDir;
 
@@ -245,7 +245,7 @@ fn stories_and_checks_of_the_evening_tell_claim_from_proof() {
         ]
     );
     let fourth = &views[3];
-    let history: Vec<String> = fourth.history.iter().map(|claim| claim.text()).collect();
+    let history: Vec<String> = fourth.history.iter().map(Claim::text).collect();
     assert_eq!(
         history,
         ["claimed, but make e2e failed: not counted", "claimed, all checks passed: proven"]
