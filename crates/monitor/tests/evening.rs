@@ -5,7 +5,7 @@ use jiff::tz::TimeZone;
 use ralph_events::text::{format_dollars, format_minutes};
 use ralph_monitor::diff::{file_diff, run_diff};
 use ralph_monitor::sample::{self, NOW_MS, SampleEvening};
-use ralph_monitor::{Monitor, TranscriptWindow, read_check_log, read_stories};
+use ralph_monitor::{Monitor, TranscriptWindow, read_check_log, run_stories};
 use ralph_report::check_view::checks;
 use ralph_report::overview::{Overview, SectionKind};
 use ralph_report::run_card::{BarResult, RunCard};
@@ -222,9 +222,10 @@ you Keep the old mail template.  Some(9)
 
 #[test]
 fn stories_and_checks_of_the_evening_tell_claim_from_proof() {
-    let Evening { monitor, sample, dir } = evening();
+    let Evening { monitor, sample, dir: _dir } = evening();
     let run = monitor.state(&sample.reset_mail).unwrap();
-    let list = read_stories(&dir.path().join("src/shop-api")).unwrap();
+    let dir = monitor.run_dir(&sample.reset_mail).unwrap();
+    let list = run_stories(dir, run).unwrap();
     let views = stories(&list, run, true);
     let states: Vec<String> = views
         .iter()
