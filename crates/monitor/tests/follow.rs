@@ -248,6 +248,47 @@ fn removed_run_stays_as_files_removed() {
     assert_eq!(home.monitor().overview(now_ms()).cards().count(), 0, "it leaves at the next start");
 }
 
+#[test]
+fn large_journal_shows_both_ends_until_a_thread_has_read_it() {
+    let home = Home::new();
+    let project = home.project("shop");
+    let usage = |usd: f64| Usage { cost_usd: Some(usd), ..Usage::default() };
+    let mut lines = started("large", 1);
+    let filler = text(&"x".repeat(10_000));
+    for iteration in 1..=50_u32 {
+        lines.extend(line(&Event::IterationStarted { max_iterations: 60 }, iteration));
+        let started = Event::AgentStarted { purpose: Purpose::Work, pid: 1, argv: Vec::new() };
+        lines.extend(line(&started, iteration));
+        (0..10).for_each(|_| lines.extend(&filler));
+        lines.extend(line(&Event::Usage(usage(0.5)), iteration));
+    }
+    lines.extend(ended(Outcome::LimitReached));
+    let dir = ended_run(&project, &[&lines]);
+    let mut monitor = home.monitor();
+    let card = monitor.card(&dir.id, now_ms()).unwrap();
+    assert!(card.reading.is_some(), "not read at once");
+    let head = (card.name.as_str(), card.state, card.iteration);
+    assert_eq!(head, ("night", StateWord::Ended, 50));
+    while monitor.card(&dir.id, now_ms()).unwrap().reading.is_some() {
+        assert!(monitor.wait(Some(PATIENCE)));
+        monitor.update();
+    }
+    let card = monitor.card(&dir.id, now_ms()).unwrap();
+    assert_eq!((card.bars.len(), card.cost.reported), (50, Some(25.0)));
+}
+
+#[test]
+fn journal_without_name_takes_it_from_the_state_file() {
+    let home = Home::new();
+    let project = home.project("shop");
+    let nameless = String::from_utf8(started("r", 1)).unwrap().replace(r#","name":"night""#, "");
+    let dir = ended_run(&project, &[nameless.as_bytes()]);
+    let name = |home: &Home| home.monitor().card(&dir.id, now_ms()).unwrap().name;
+    assert_eq!(name(&home), dir.id);
+    std::fs::write(dir.path.join("state.json"), r#"{"worker_name":"of-0-1"}"#).unwrap();
+    assert_eq!(name(&home), "of-0-1");
+}
+
 /// Nothing holds its lock.
 fn ended_run(project: &Project, lines: &[&[u8]]) -> RunDir {
     let dir = project.run_dir(&runs::new_id(now_ms()));
