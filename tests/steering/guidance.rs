@@ -35,13 +35,15 @@ fn guidance_goes_into_the_next_prompt_once_and_in_order() {
     report.code(0).stdout_has("iteration 2: First: mind the gap.");
     // A finished run refuses it.
     let late = scene.there(["tell", "docs", "too late"]);
-    late.code(1).stderr_has("has ended: complete after 3 iterations").stderr_has("hint: ");
+    late.code(1)
+        .stderr_has("has ended: complete (complete after 3 iterations)")
+        .stderr_has("hint: ");
 }
 
 #[test]
 fn immediate_guidance_restarts_the_iteration_without_using_one_up() {
     let scene = Scene::new();
-    let run = scene.run(&["-n", "1"], &[scene.until("never"), scene.done()]).start();
+    let run = scene.run(&[], &[scene.until("never"), scene.done()]).start();
     scene.wait_for_starts(1);
     let id = scene.newest_run().file_name().unwrap().to_str().unwrap().to_owned();
     scene.there(["tell", &id[16..], "--now", "Stop: keep the API."]).code(0);
