@@ -50,8 +50,10 @@ struct FollowedProject {
     /// The name of its directory.
     name: String,
     root: Option<PathBuf>,
-    /// Why its runs cannot be read.
+    /// Why its record cannot be read.
     problem: Option<String>,
+    /// Why its runs cannot be listed.
+    runs_problem: Option<String>,
     watch: Option<WatchId>,
     runs_watch: Option<WatchId>,
 }
@@ -212,13 +214,13 @@ impl Monitor {
         let listed = match runs::list(&runs_dir) {
             Ok(listed) => listed,
             Err(err) => {
-                let shown = format!("{}: {err}", runs_dir.display());
-                let is_new = project.problem.as_ref() != Some(&shown);
-                project.problem = Some(shown);
+                let shown = Some(format!("{}: {err}", runs_dir.display()));
+                let is_new = project.runs_problem != shown;
+                project.runs_problem = shown;
                 return is_new;
             }
         };
-        let mut is_changed = false;
+        let mut is_changed = project.runs_problem.take().is_some();
         let present: BTreeSet<&str> = listed.iter().map(|run| run.id.as_str()).collect();
         for run in self.runs.values_mut().filter(|run| run.project == dir) {
             let is_removed = !present.contains(run.dir.id.as_str());
@@ -399,7 +401,8 @@ impl Monitor {
         let home = self.problem.iter().map(|why| shown(&self.home, why));
         let projects = self.projects.iter().filter_map(|(dir, project)| {
             let path = project.root.as_deref().unwrap_or(dir);
-            project.problem.as_ref().map(|why| shown(path, why))
+            let why = project.problem.as_ref().or(project.runs_problem.as_ref());
+            why.map(|why| shown(path, why))
         });
         home.chain(projects).collect()
     }
