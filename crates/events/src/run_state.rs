@@ -71,6 +71,9 @@ pub struct RunState {
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct RunInfo {
     pub run: String,
+    /// The version of ralph that wrote the last part of the journal.
+    #[serde(skip)]
+    pub version: String,
     /// The run's name; empty in journals of version 0.1.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
@@ -131,10 +134,15 @@ impl RunState {
     /// Reads a whole journal.
     pub fn read<R: Read>(entries: Entries<R>) -> RunState {
         let mut state = RunState::default();
-        let mut entries = entries.without_text();
-        entries.by_ref().for_each(|entry| state.apply(&entry));
-        state.unreadable = entries.unreadable();
+        state.read_more(entries);
         state
+    }
+
+    /// Takes the following entries of the journal.
+    pub fn read_more<R: Read>(&mut self, entries: Entries<R>) {
+        let mut entries = entries.without_text();
+        entries.by_ref().for_each(|entry| self.apply(&entry));
+        self.unreadable += entries.unreadable();
     }
 
     /// Takes the next entry of the journal.
@@ -326,7 +334,7 @@ impl RunState {
                 self.totals.spending.iteration_at_least(usage);
                 self.totals.iteration_ended(*class, *cut_off, *duration_ms);
                 if let Some(current) = self.iterations.last_mut() {
-                    current.ended(*class, *cut_off, *duration_ms);
+                    current.ended(now, *class, *cut_off, *duration_ms);
                     if current.is_prompted {
                         let result =
                             IterationResult::new(*class, *guardrails_passed, *complete, *cut_off);

@@ -6,8 +6,6 @@ use std::path::Path;
 use clap::{Args, ValueEnum};
 use jiff::tz::TimeZone;
 
-use ralph_driver::commit_lookup::{annotate_branch, annotate_commits};
-use ralph_driver::resume;
 use ralph_events::error::Error;
 use ralph_events::event::Event;
 use ralph_events::journal;
@@ -17,6 +15,7 @@ use ralph_git as git;
 use ralph_report::output::OutputStream;
 use ralph_report::style::Capabilities;
 use ralph_report::summary::answer::last_answer;
+use ralph_report::summary::commit_lookup::{annotate_branch, annotate_commits};
 use ralph_report::summary::plain::{self, TextFormat};
 use ralph_report::summary::{Summary, html, title};
 use ralph_store::project::Project;
@@ -73,7 +72,7 @@ pub fn report(
 ) -> Result<u8, Error> {
     let (project, dir) = locate_run(own, args.run.as_deref())?;
     let mut state = RunState::read(read_journal(&dir)?);
-    if let Some(time_ms) = resume::last_alive_ms(&dir, state.clock.last_ms) {
+    if let Some(time_ms) = dir.last_alive_ms(state.clock.last_ms) {
         state.alive_at(time_ms);
     }
     let running_at = dir.is_running().then(|| jiff::Timestamp::now().as_millisecond());
@@ -84,7 +83,7 @@ pub fn report(
         facts.info.run.clone_from(&dir.id);
     }
     let mut git = |words: &[&str]| git::run_git(words, project.root()).ok();
-    annotate_commits(&mut facts, project.root(), &mut git);
+    annotate_commits(&mut facts, git::is_in_repository(project.root()), &mut git);
     annotate_branch(&mut facts, &mut git);
     // Without them, the report is only shorter.
     let _ = add_texts(&mut facts, &dir);

@@ -1,0 +1,114 @@
+//! Steering a run from outside: each action is a request in the run's queue.
+
+use ralph_events::control_chars::strip_control_chars;
+use ralph_events::error::Error;
+use ralph_events::run_state::Question;
+use ralph_events::text;
+use ralph_store::requests::{MAX_TEXT, Request, RequestQueue, SendError};
+use ralph_store::runs::RunDir;
+
+use crate::Launcher;
+
+/// When guidance reaches the agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delivery {
+    /// With the next prompt.
+    Next,
+    /// Ends the agent and restarts the iteration.
+    Now,
+    /// With every prompt from now on.
+    Every,
+}
+
+/// What an action has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Done {
+    /// The request with this number waits for the run.
+    Requested(u64),
+    /// The run was started again in the background.
+    Resumed,
+}
+
+/// Gives the agent guidance.
+///
+/// # Errors
+/// The text is empty or too long, the run has ended, or the request cannot be written.
+pub fn tell(run: &RunDir, text: &str, delivery: Delivery) -> Result<Done, Error> {
+    let text = clean(text)?;
+    let (now, every) = (delivery == Delivery::Now, delivery == Delivery::Every);
+    send(run, &Request::Tell { text, now, every })
+}
+
+/// Drops guidance that is waiting or repeated.
+///
+/// # Errors
+/// The run has ended, or the request cannot be written.
+pub fn clear_guidance(run: &RunDir) -> Result<Done, Error> {
+    send(run, &Request::ClearGuidance)
+}
+
+/// Answers a question of the agent.
+///
+/// # Errors
+/// As for [`tell`], and if the question is unknown or was answered.
+pub fn answer(run: &RunDir, asked: &Question, text: &str) -> Result<Done, Error> {
+    let text = clean(text)?;
+    if let Some(answer) = &asked.answer {
+        let first = text::truncate(&answer.text, 60, "…");
+        return Err(Error::failed(format!("the question was answered already: {first}"))
+            .hint("tell the agent what to add"));
+    }
+    send(run, &Request::Answer { question: asked.id.clone(), text })
+}
+
+fn clean(text: &str) -> Result<String, Error> {
+    if text.len() > MAX_TEXT {
+        let most = MAX_TEXT / 1024;
+        return Err(Error::input(format!("the text is longer than {most} KB"))
+            .hint("shorten it, or put it into a file of the project and name that file"));
+    }
+    let text = strip_control_chars(text).trim().to_owned();
+    if text.is_empty() {
+        return Err(Error::input("the text is empty"));
+    }
+    Ok(text)
+}
+
+/// Pauses the run after the current iteration.
+///
+/// # Errors
+/// The run has ended, or the request cannot be written.
+pub fn pause(run: &RunDir) -> Result<Done, Error> {
+    send(run, &Request::Pause)
+}
+
+/// Ends the run: now, or after the current iteration.
+///
+/// # Errors
+/// As for [`pause`].
+pub fn stop(run: &RunDir, now: bool) -> Result<Done, Error> {
+    send(run, &Request::Stop { now })
+}
+
+/// Continues a run that is paused, or starts one again whose process is gone.
+///
+/// # Errors
+/// The request cannot be written, or the run cannot be started.
+pub fn resume(run: &RunDir, launcher: &dyn Launcher) -> Result<Done, Error> {
+    if !run.is_running() {
+        launcher.resume(&run.id)?;
+        return Ok(Done::Resumed);
+    }
+    send(run, &Request::Resume { max_iterations: None })
+}
+
+fn send(run: &RunDir, request: &Request) -> Result<Done, Error> {
+    match RequestQueue::of(run).send(request) {
+        Ok(number) => Ok(Done::Requested(number)),
+        Err(SendError::Ended) => {
+            let resume = format!("ralph resume {}", run.id);
+            Err(Error::failed("the run has ended").hint(format!("to continue it: {resume}")))
+        }
+        Err(SendError::Io(err)) => Err(Error::failed(format!("cannot write the request: {err}"))),
+    }
+}
