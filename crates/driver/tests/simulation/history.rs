@@ -98,6 +98,7 @@ fn lives(seed: u64, fault: Option<Fault>, truth: &Rc<RefCell<Truth>>) -> Result<
             let mut truth = truth.borrow_mut();
             (truth.refused, truth.goes_on) = (false, true);
             truth.signals.clear();
+            truth.stop_after = None;
             // A run that was killed accepts guidance.
             if before > 0 && rng.chance(30) {
                 truth.send(|number| Request::Tell {

@@ -16,6 +16,7 @@ pub(crate) fn check(spec: &RunSpec, truth: &Truth, before: usize) -> Result<(), 
         return Ok(());
     }
     signals(spec, truth, life())?;
+    stop_after_iteration(truth)?;
     refusals(spec, life())
 }
 
@@ -50,6 +51,17 @@ fn signals<'e>(
         Ok(())
     } else {
         Err(format!("stop requests {recorded:?}, not {expected:?}"))
+    }
+}
+
+/// No iteration starts after such a request.
+fn stop_after_iteration(truth: &Truth) -> Result<(), String> {
+    let Some(asked) = truth.stop_after else { return Ok(()) };
+    let later = truth.entries.iter().filter(|(end, _)| *end > asked).map(|(_, entry)| entry);
+    let mut starts = later.filter(|entry| matches!(entry.event, Event::IterationStarted { .. }));
+    match starts.next() {
+        Some(start) => Err(format!("iteration {} after a request to stop", start.at.iteration)),
+        None => Ok(()),
     }
 }
 

@@ -50,6 +50,8 @@ pub(crate) struct Truth {
     pub(crate) stories: Vec<bool>,
     /// Signals of this life, and how many came since its start or the last resume.
     pub(crate) signals: Vec<(Signal, u32)>,
+    /// The size of the journal when this life was asked to stop after the iteration.
+    pub(crate) stop_after: Option<usize>,
     /// Requests that a person has sent and the run has not acknowledged, and the number of the last one.
     pub(crate) mailbox: Vec<(u64, Request)>,
     pub(crate) last_request: u64,

@@ -822,6 +822,10 @@ impl Processes for SimWorld {
                         return Occurrence::ControlRequest;
                     }
                     Outside::Request(request) => {
+                        if request == (Request::Stop { now: false }) {
+                            let mut truth = self.truth.borrow_mut();
+                            truth.stop_after = Some(truth.journal.len());
+                        }
                         self.paused |= request == Request::Pause;
                         if let Request::Resume { .. } = request {
                             self.signals = 0;
