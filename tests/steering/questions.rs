@@ -119,9 +119,10 @@ fn ask_inside(backend: &str) {
     let asked = scene.events();
     let asked = asked.find("question_asked");
     assert_eq!(asked["text"], "Inside?");
-    let id = std::fs::read_to_string(scene.path().join("asked")).unwrap();
+    let id = std::fs::read_to_string(scene.path().join("asked")).expect("a file of the agent");
     assert_eq!(asked["id"], id.trim());
-    let refused = std::fs::read_to_string(scene.path().join("refused")).unwrap();
+    let refused =
+        std::fs::read_to_string(scene.path().join("refused")).expect("a file of the agent");
     assert_eq!(refused.matches("is not available inside a run").count(), 2, "{refused}");
 }
 
