@@ -95,27 +95,34 @@ fn ask_prints_the_id_and_wakes_the_run() {
 }
 
 #[test]
-fn ask_works_inside_the_sandbox_and_steering_does_not() {
-    let output = std::process::Command::new("bwrap")
-        .args(["--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "--", "true"])
-        .output();
-    if !output.is_ok_and(|output| output.status.success()) {
-        return crate::support::skipped("bubblewrap does not work here");
+fn ask_works_inside_every_sandbox_and_steering_does_not() {
+    let check = Scene::new().ralph(["sandbox", "check"]).run();
+    for backend in ["bwrap", "landlock"] {
+        if check.stdout.contains(&format!("ok      {backend}")) {
+            ask_inside(backend);
+        } else {
+            crate::support::skipped(&format!("{backend} does not work here"));
+        }
     }
+}
+
+fn ask_inside(backend: &str) {
     let scene = Scene::new();
     scene.write(
         "agent.sh",
         "ralph ask 'Inside?' > asked; ralph tell docs x 2> refused; echo $? >> refused\n\
          ralph kill docs 2>> refused; echo '<response>DONE</response>'\n",
     );
-    let run = ["run", "-p", "Work.", "-n", "2", "--sandbox=bwrap", "--", "sh", "agent.sh"];
+    let sandbox = format!("--sandbox={backend}");
+    let run = ["run", "-p", "Work.", "-n", "2", &sandbox, "--", "sh", "agent.sh"];
     scene.ralph(run).run().code(0);
     let asked = scene.events();
     let asked = asked.find("question_asked");
     assert_eq!(asked["text"], "Inside?");
-    let id = std::fs::read_to_string(scene.path().join("asked")).unwrap();
+    let id = std::fs::read_to_string(scene.path().join("asked")).expect("a file of the agent");
     assert_eq!(asked["id"], id.trim());
-    let refused = std::fs::read_to_string(scene.path().join("refused")).unwrap();
+    let refused =
+        std::fs::read_to_string(scene.path().join("refused")).expect("a file of the agent");
     assert_eq!(refused.matches("is not available inside a run").count(), 2, "{refused}");
 }
 

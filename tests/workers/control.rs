@@ -330,3 +330,31 @@ fn concurrent_requests_end_in_one_state() {
     wait_until(LONG, || shop.processes().is_empty() && shop.windows().is_empty());
     assert_eq!(shop.agent_starts().len(), 1, "no agent was started twice");
 }
+
+#[test]
+fn killed_worker_carries_guidance_in_its_next_iteration() {
+    let shop = Workshop::new();
+    let hangs = json!([shop.record_step(), {"print": "at work"}, "hang"]);
+    let done = json!([shop.record_step(), {"print": "All done"}]);
+    let agent = shop.fake_agent(&json!({"sessions": [hangs, hangs, done]}));
+    shop.spawn(5, &["--done-pattern", "All done"]).args(agent).run().code(0);
+    shop.wait_for_event("text");
+    shop.ralph(["tell", "agent", "--now", "Mind the gap."]).run().code(0);
+    wait_until(LONG, || shop.agent_starts().len() == 2);
+    shop.wait_for_event("guidance_delivered");
+    shop.kill_loop("agent");
+    // A worker's interrupted iteration counts as used, but not what it was told.
+    shop.ralph(["resume", "agent"]).run().code(0);
+    shop.wait_for_status("stopped");
+    let starts = shop.agent_starts();
+    let carries = |start: &serde_json::Value| {
+        start["prompt"].as_str().is_some_and(|prompt| prompt.contains("Mind the gap."))
+    };
+    assert_eq!(starts.iter().map(carries).collect::<Vec<_>>(), [false, true, true]);
+    assert_eq!(shop.events().last("guidance_delivered")["iteration"], 2);
+    assert!(
+        shop.log().iter().any(|line| line.contains("[TELL] Mind the gap.")),
+        "{:?}",
+        shop.log()
+    );
+}

@@ -4,6 +4,7 @@ use super::speech::{MAX_TEXT, MAX_THINKING};
 use super::*;
 use crate::output::tests::Sink;
 use crate::replay::replay;
+use crate::worker_lines::KILL_REASON;
 use ralph_events::event::{
     Class, Commit, Entry, Exit, FailAction, Failure, FailureKind, Feedback, Leftover, Outcome,
     Stream, TodoItem, TodoStatus, Usage, WaitReason,
@@ -586,6 +587,32 @@ fn task_list_shows_next_story_and_problems_once() {
     let quiet = Style { quiet: true, ..Style::default() };
     let (out, err) = render(quiet, &events[..3]);
     assert_eq!((out.as_str(), err.as_str()), ("", "[WARN] t: US-2 is gone\n"));
+}
+
+#[test]
+fn questions_and_guidance_are_shown_without_control_characters() {
+    let text = "410 or \u{1b}[31m303?\n\nThe story\u{7} does not say.";
+    let events = [
+        Event::QuestionAsked { id: "q1".into(), text: text.into(), story: None },
+        Event::Parked,
+        Event::QuestionAnswered { id: "q1".into(), text: "410\nfor good".into() },
+        Event::Unparked,
+        Event::GuidanceReceived { id: 1, text: "Mind \u{1b}]0;x\u{7}the gap.".into(), every: true },
+        Event::GuidanceDelivered { guidance: vec![1], answers: vec!["q1".into()] },
+        Event::GuidanceCleared,
+        Event::StopRequested { signal: KILL_REASON.into(), now: false },
+    ];
+    let (out, err) = render(Style::default(), &events);
+    assert_eq!(
+        err,
+        "The agent asks: 410 or 303?\n  The story does not say.\n\
+         Answer it: ralph answer q1 \"…\"\n\
+         Waiting for your answer. Nothing runs until then.\n\
+         You answered q1: 410 for good\nContinuing.\n\
+         You said, for every prompt: Mind the gap.\nYour guidance was dropped.\n\
+         Stopping after this iteration, as requested.\n"
+    );
+    assert_eq!(out.trim(), "The prompt carries your guidance and your answer.");
 }
 
 #[test]
