@@ -12,7 +12,7 @@ stop | policy) ;;
 run) cat > /dev/null; echo '<response>DONE</response>' ;;
 exec)
     case "$*" in
-    *" probe "*) while [ $# -gt 2 ]; do shift; done; touch "$1"; printf 'write-project yes\nread-canary no\nconnect no\norder no\n' ;;
+    *" probe "*) while [ $# -gt 2 ]; do shift; done; touch "$1"; printf 'write-project yes\nread-canary no\nconnect no\norder no\nwrite-protected no\n' ;;
     *setup.sh*) ;;
     *" cat -- "*) while [ $# -gt 1 ]; do shift; done; cat -- "$1" ;;
     *) shift 2; cd "$2" || exit; shift 2; while [ "$1" = -e ]; do export "$2"; shift 2; done; shift; exec "$@" ;;

@@ -235,7 +235,8 @@ fn run_probe(
     hidden: &Path,
 ) -> Result<(), BackendError> {
     const PROBE_SCRIPT: &str = "t() { n=$1; shift; if \"$@\" >/dev/null 2>&1; then echo \"$n yes\"; else echo \"$n no\"; fi; }\n\
-         t write-project touch \"$1\"\nt read-canary cat \"$2\"\nt connect false\nt order false";
+         t write-project touch \"$1\"\nt read-canary cat \"$2\"\nt connect false\nt order false\n\
+         t write-protected false";
     std::fs::create_dir_all(hidden).map_err(|err| probe_error(&err))?;
     let probe = SandboxProbe::prepare(project, hidden, true)?;
     let args = probe.args().map_err(|err| probe_error(&err))?;

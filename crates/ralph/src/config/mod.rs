@@ -163,7 +163,9 @@ pub fn load(sources: &Sources) -> Result<LoadedSettings, Error> {
     let optional = sources.settings_path.is_none();
     // With `--settings .ralph/settings.local.json`, the file is not its own overlay.
     let overlay = (local != project).then_some((&local, true));
-    let home = sources.home_file().filter(|home| *home != project);
+    // A run reports a home that is unusable.
+    let exists = |home: &PathBuf| *home != project && home.symlink_metadata().is_ok();
+    let home = sources.home_file().filter(exists);
     let home = home.as_ref().map(|home| (home, true));
     for (path, optional) in home.into_iter().chain([(&project, optional)]).chain(overlay) {
         let name = display_name(path);
