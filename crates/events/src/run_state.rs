@@ -71,6 +71,9 @@ pub struct RunState {
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct RunInfo {
     pub run: String,
+    /// The version of ralph that wrote the last part of the journal.
+    #[serde(skip)]
+    pub version: String,
     /// The run's name; empty in journals of version 0.1.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
@@ -325,7 +328,7 @@ impl RunState {
                 self.totals.spending.iteration_at_least(usage);
                 self.totals.iteration_ended(*class, *cut_off, *duration_ms);
                 if let Some(current) = self.iterations.last_mut() {
-                    current.ended(*class, *cut_off, *duration_ms);
+                    current.ended(now, *class, *cut_off, *duration_ms);
                     if current.is_prompted {
                         let result =
                             IterationResult::new(*class, *guardrails_passed, *complete, *cut_off);

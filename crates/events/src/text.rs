@@ -41,6 +41,16 @@ pub fn format_duration(ms: u64) -> String {
     }
 }
 
+/// A duration where minutes are enough: `12s`, `22m`, `1h51m`, `2d4h`.
+pub fn format_minutes(ms: u64) -> String {
+    match ms / 1000 {
+        seconds @ 0..60 => format!("{seconds}s"),
+        seconds @ 60..3600 => format!("{}m", seconds / 60),
+        seconds @ 3600..86_400 => format!("{}h{}m", seconds / 3600, seconds % 3600 / 60),
+        seconds => format!("{}d{}h", seconds / 86_400, seconds % 86_400 / 3600),
+    }
+}
+
 /// A count for people: `950`, `45K`, `1.2M`.
 pub fn format_count(n: u64) -> String {
     match n {

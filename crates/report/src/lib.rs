@@ -1,26 +1,32 @@
 //! Views of a run: each reads the same events, and nothing else prints.
 //!
-//! [`terminal`] with its [`status_line`], [`json`], [`session_log`], [`summary`] (the report) and [`run_table`] are the views. [`screen`] is the
+//! [`terminal`] with its [`status_line`], [`json`], [`session_log`], [`summary`] (the report) and [`run_table`] are the views. [`run_card`], [`overview`],
+//! [`transcript`], [`story_view`] and [`check_view`] are what the live screens show, as data. [`screen`] is the
 //! only writer to the terminal. This crate knows no files, processes or agents; callers hand it events and writers.
 
 #![forbid(unsafe_code)]
 
 mod async_writer;
+pub mod check_view;
 pub mod json;
 pub mod mirror;
 pub mod next_steps;
 pub mod output;
+pub mod overview;
 pub mod replay;
+pub mod run_card;
 pub mod run_table;
 pub mod screen;
 pub mod session_log;
 pub mod state_word;
 pub mod status_line;
+pub mod story_view;
 pub mod stream_merger;
 pub mod style;
 pub mod summary;
 pub mod terminal;
 mod time_text;
+pub mod transcript;
 pub mod warning_text;
 pub mod width;
 pub mod worker_lines;

@@ -24,14 +24,34 @@ pub enum StateWord {
     Interrupted,
 }
 
+/// A failure needs a person until the run is resumed, or for this long.
+pub const ATTENTION_MS: i64 = 24 * 3600 * 1000;
+
+/// The groups of every list of runs, in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Group {
+    NeedsYou,
+    Working,
+    Waiting,
+    Done,
+}
+
+impl Group {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Group::NeedsYou => "needs you",
+            Group::Working => "working",
+            Group::Waiting => "waiting",
+            Group::Done => "done",
+        }
+    }
+}
+
 impl StateWord {
     pub fn of(run: &RunState, is_running: bool) -> StateWord {
         match (run.outcome(), &run.activity) {
-            (Some(Outcome::Complete), _) => StateWord::Complete,
-            (Some(Outcome::LimitReached | Outcome::Budget | Outcome::Interrupted), _) => {
-                StateWord::Ended
-            }
-            (Some(_), _) => StateWord::Failed,
+            (Some(outcome), _) => StateWord::of_outcome(outcome),
             (None, _) if !is_running => StateWord::Interrupted,
             (None, _) if run.steering.open_questions().next().is_some() => StateWord::Asks,
             (None, Activity::Waiting { .. }) => StateWord::Waiting,
@@ -42,8 +62,53 @@ impl StateWord {
         }
     }
 
+    pub fn of_outcome(outcome: Outcome) -> StateWord {
+        match outcome {
+            Outcome::Complete => StateWord::Complete,
+            Outcome::LimitReached | Outcome::Budget | Outcome::Interrupted => StateWord::Ended,
+            _ => StateWord::Failed,
+        }
+    }
+
     pub fn as_str(self) -> &'static str {
         self.look().0
+    }
+
+    /// The group of a run that ended, or was last alive, at `last_ms`.
+    pub fn group(self, last_ms: i64, now_ms: i64) -> Group {
+        match self {
+            StateWord::Asks => Group::NeedsYou,
+            StateWord::Failed | StateWord::Interrupted
+                if now_ms.saturating_sub(last_ms) < ATTENTION_MS =>
+            {
+                Group::NeedsYou
+            }
+            StateWord::Working => Group::Working,
+            StateWord::Waiting | StateWord::Paused => Group::Waiting,
+            _ => Group::Done,
+        }
+    }
+
+    /// One column wide.
+    pub fn sign(self, group: Group) -> &'static str {
+        self.signs(group).0
+    }
+
+    pub fn ascii_sign(self, group: Group) -> &'static str {
+        self.signs(group).1
+    }
+
+    fn signs(self, group: Group) -> (&'static str, &'static str) {
+        match self {
+            StateWord::Asks => ("?", "?"),
+            StateWord::Working => ("●", "*"),
+            StateWord::Waiting => ("○", "o"),
+            StateWord::Paused => ("=", "="),
+            StateWord::Complete => ("✓", "+"),
+            StateWord::Ended => ("■", "#"),
+            StateWord::Failed | StateWord::Interrupted if group == Group::NeedsYou => ("!", "!"),
+            StateWord::Failed | StateWord::Interrupted => ("✗", "x"),
+        }
     }
 
     pub(crate) fn role(self) -> TextRole {

@@ -9,6 +9,7 @@ use jiff::tz::TimeZone;
 use super::style::{ASCII, Marks};
 use super::width;
 use crate::run_table::cost_text;
+use crate::terminal::ProjectPaths;
 use crate::time_text::format_local;
 use ralph_events::event::{Purpose, WaitReason};
 use ralph_events::run_state::{Activity, Clock, Cost, OpenTool, RunState};
@@ -205,12 +206,21 @@ fn tool_call(tool: &OpenTool) -> String {
     if tool.summary.is_empty() { name } else { format!("{name}({})", one_line(&tool.summary)) }
 }
 
-fn one_line(text: &str) -> String {
+/// The subject of a tool call in one line, with paths relative to the run's directory.
+pub(crate) fn tool_subject(summary: &str, directory: &str) -> String {
+    let mut paths = ProjectPaths::default();
+    if !directory.is_empty() {
+        paths.set_project(directory);
+    }
+    one_line(&paths.relative(summary))
+}
+
+pub(crate) fn one_line(text: &str) -> String {
     width::one_line(text, MAX_DETAIL, "")
 }
 
 /// Formats a span in whole seconds, so the line changes at most once a second.
-fn format_span(ms: i64) -> String {
+pub(crate) fn format_span(ms: i64) -> String {
     let seconds = u64::try_from(ms / 1000).unwrap_or(0);
     if seconds < 60 { format!("{seconds}s") } else { text::format_duration(seconds * 1000) }
 }

@@ -24,9 +24,12 @@ use jiff::tz::TimeZone;
 
 use self::filtered::FilterBacklog;
 pub(crate) use self::header::short_id;
-use self::paths::ProjectPaths;
+pub(crate) use self::paths::ProjectPaths;
 use self::pen::LineWriter;
 use self::speech::TextBlock;
+pub(crate) use self::words::{
+    describe_cause, describe_class, describe_outcome, format_progress, plural,
+};
 use super::output::{OutputStream, OutputTarget};
 use super::screen::TerminalOutput;
 use super::status_line::StatusLine;

@@ -20,6 +20,9 @@ pub struct IterationRecord {
     pub starts: u32,
     /// It has ended, if only with the run.
     pub ended: bool,
+    /// When it ended, or when it was last known to be active.
+    #[serde(skip)]
+    pub ended_ms: Option<i64>,
     /// Its checks were not finished.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cut_off: bool,
@@ -150,7 +153,14 @@ impl IterationRecord {
     pub(super) fn stop(&mut self, last_ms: i64) {
         if let Some(since_ms) = self.since_ms.take() {
             self.duration_ms = self.duration_ms.saturating_add(millis_between(since_ms, last_ms));
+            self.ended_ms = Some(last_ms);
         }
+    }
+
+    /// Its time so far. Pass `now_ms` while the run works on it.
+    pub fn active_ms(&self, now_ms: Option<i64>) -> u64 {
+        let since = self.since_ms.zip(now_ms).map_or(0, |(since, now)| millis_between(since, now));
+        self.duration_ms.saturating_add(since)
     }
 
     /// Leaves a pause out of its time.
@@ -237,8 +247,8 @@ impl IterationRecord {
         }
     }
 
-    pub(super) fn ended(&mut self, class: Class, cut_off: bool, duration_ms: u64) {
-        self.since_ms = None;
+    pub(super) fn ended(&mut self, now_ms: i64, class: Class, cut_off: bool, duration_ms: u64) {
+        (self.since_ms, self.ended_ms) = (None, Some(now_ms));
         self.duration_ms = self.duration_ms.saturating_add(duration_ms);
         self.class = Some(class);
         (self.ended, self.cut_off) = (true, cut_off);

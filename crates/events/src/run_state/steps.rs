@@ -113,6 +113,7 @@ impl RunState {
     pub(super) fn run_started(&mut self, now_ms: i64, event: &Event<'_>) {
         let Event::RunStarted {
             run,
+            version,
             command,
             directory,
             pid,
@@ -130,6 +131,7 @@ impl RunState {
         };
         let info = &mut self.info;
         info.run = run.as_ref().to_owned();
+        info.version = version.as_ref().to_owned();
         info.command = command.as_ref().to_owned();
         info.directory = directory.as_ref().to_owned();
         info.began_in.get_or_insert_with(|| directory.as_ref().to_owned());

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 #[derive(Debug, Default)]
-pub(super) struct ProjectPaths {
+pub(crate) struct ProjectPaths {
     /// `PWD`, which may contain links. Some agents use it in paths.
     pub(super) shell_directory: Option<String>,
     /// The directory of the project, and its name through links.
@@ -11,7 +11,7 @@ pub(super) struct ProjectPaths {
 }
 
 impl ProjectPaths {
-    pub(super) fn set_project(&mut self, directory: &str) {
+    pub(crate) fn set_project(&mut self, directory: &str) {
         if self.roots.first().is_some_and(|root| root == directory) {
             return;
         }
@@ -23,7 +23,7 @@ impl ProjectPaths {
     }
 
     /// Shortens a path, or each of several after commas. Commands stay: they may run elsewhere.
-    pub(super) fn relative(&self, summary: &str) -> String {
+    pub(crate) fn relative(&self, summary: &str) -> String {
         let parts: Vec<&str> = summary.split(", ").map(|part| self.relative_path(part)).collect();
         parts.join(", ")
     }

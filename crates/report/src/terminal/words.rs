@@ -39,12 +39,12 @@ pub(super) fn format_figures(
     format!("({})", parts.join(", "))
 }
 
-pub(super) fn plural(count: u64) -> &'static str {
+pub(crate) fn plural(count: u64) -> &'static str {
     if count == 1 { "" } else { "s" }
 }
 
 /// `2/10`, or `2` where there is no limit.
-pub(super) fn format_progress(iteration: u32, max_iterations: u32) -> String {
+pub(crate) fn format_progress(iteration: u32, max_iterations: u32) -> String {
     match max_iterations {
         0 => iteration.to_string(),
         max => format!("{iteration}/{max}"),
@@ -55,7 +55,7 @@ pub(super) fn describe_exit(exit: Option<Exit>) -> String {
     exit.map_or_else(|| "no exit code".to_owned(), |exit| exit.to_string())
 }
 
-pub(super) fn describe_class(class: Class) -> &'static str {
+pub(crate) fn describe_class(class: Class) -> &'static str {
     match class {
         Class::Answered => "The agent answered",
         Class::Empty => "The agent said nothing",
@@ -73,7 +73,7 @@ pub(super) fn describe_class(class: Class) -> &'static str {
 
 pub(super) const PROMPT_ECHO_MESSAGE: &str = "The agent repeated its prompt and said nothing else";
 
-pub(super) fn describe_cause(cause: EndCause) -> &'static str {
+pub(crate) fn describe_cause(cause: EndCause) -> &'static str {
     match cause {
         EndCause::Inactivity => "Stopped: no output within the inactivity limit",
         EndCause::SilentModel => "Stopped: no output, and none of its tools was running",
@@ -89,7 +89,7 @@ pub(super) fn describe_cause(cause: EndCause) -> &'static str {
 }
 
 /// The outcome as the beginning of a sentence.
-pub(super) fn describe_outcome(outcome: Outcome) -> &'static str {
+pub(crate) fn describe_outcome(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Complete => "Done",
         Outcome::CompleteScmFailed => "Done, but an SCM task failed",

@@ -1,0 +1,511 @@
+//! One run in a list: what every screen shows of it.
+
+use jiff::tz::TimeZone;
+use serde::Serialize;
+
+use crate::check_view;
+use crate::state_word::{Group, StateWord};
+use crate::status_line::{format_span, one_line, tool_subject};
+use crate::time_text::format_local;
+use crate::width;
+use ralph_events::event::{Isolation, Outcome, Purpose, WaitReason};
+use ralph_events::run_state::{
+    Activity, Cost, GuardrailResult, IterationRecord, IterationResult, OpenTool, RunState,
+};
+use ralph_events::text;
+
+/// What a journal does not say about its run.
+#[derive(Debug, Clone, Copy)]
+pub struct CardContext<'a> {
+    /// The name of the run's directory.
+    pub id: &'a str,
+    /// The name of the project's directory.
+    pub project: &'a str,
+    /// For journals without a name.
+    pub fallback_name: Option<&'a str>,
+    /// The process of the run is alive.
+    pub is_alive: bool,
+    /// The run directory was removed.
+    pub is_removed: bool,
+    /// Percent of the journal that was read, while figures are not final.
+    pub reading: Option<u8>,
+    pub now_ms: i64,
+    pub zone: &'a TimeZone,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RunCard {
+    pub id: String,
+    pub name: String,
+    pub project: String,
+    pub directory: String,
+    pub branch: Option<String>,
+    pub agent: String,
+    pub sandboxed: bool,
+    pub state: StateWord,
+    pub group: Group,
+    /// It pauses or stops once the current step has ended.
+    pub is_pausing: bool,
+    pub is_stopping: bool,
+    pub is_alive: bool,
+    pub pid: u32,
+    pub iteration: u32,
+    /// 0 for no limit.
+    pub max_iterations: u32,
+    /// Working time, without pauses.
+    pub elapsed_ms: u64,
+    pub cost: Cost,
+    pub budget_usd: Option<f64>,
+    pub tokens: u64,
+    pub bars: Vec<Bar>,
+    pub now: NowText,
+    pub attention: Option<Attention>,
+    /// Done, and all.
+    pub stories: Option<(u32, u32)>,
+    /// Checks whose last result is a pass, and all.
+    pub checks: Option<(u32, u32)>,
+    pub started_ms: Option<i64>,
+    /// When it ended, or was last alive if it was killed.
+    pub ended_ms: Option<i64>,
+    /// When a wait for a rate limit, or before a retry, ends.
+    pub wait_until_ms: Option<i64>,
+    /// The wait is for a rate limit.
+    pub is_rate_limited: bool,
+    /// A remark on the files: removed, or written by a newer version.
+    pub note: Option<String>,
+    /// Percent of the journal that was read, while figures are not final.
+    pub reading: Option<u8>,
+    /// The run directory was removed while it was shown.
+    pub is_removed: bool,
+}
+
+/// One iteration: height is time, colour the result.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Bar {
+    pub iteration: u32,
+    pub duration_ms: u64,
+    pub result: BarResult,
+    pub cost: Cost,
+    /// The last time that it was active.
+    pub ended_ms: i64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BarResult {
+    Passed,
+    Failed,
+    Interrupted,
+    Running,
+}
+
+impl BarResult {
+    /// The bar where there are no block characters.
+    pub fn ascii(self) -> char {
+        match self {
+            BarResult::Passed => '+',
+            BarResult::Failed => '-',
+            BarResult::Interrupted => '~',
+            BarResult::Running => '*',
+        }
+    }
+}
+
+impl Bar {
+    /// The height in eighths of a line, beside a run's longest iteration.
+    pub fn eighths(&self, longest_ms: u64) -> u8 {
+        let share = self.duration_ms.min(longest_ms).saturating_mul(4) / longest_ms.max(1);
+        2 + u8::try_from(share).unwrap_or(4)
+    }
+}
+
+/// What a person has to do about a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Attention {
+    pub kind: AttentionKind,
+    /// The question's first line, or what broke, as a sentence.
+    pub text: String,
+    /// The rest of the question.
+    pub context: String,
+    /// What to do before the run is resumed: `Sign in again`. May be empty.
+    pub remedy: &'static str,
+    pub since_ms: i64,
+    pub iteration: u32,
+    pub question_id: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AttentionKind {
+    Question,
+    /// A dialog on the agent's screen.
+    Dialog,
+    /// The run failed or was killed.
+    Problem,
+}
+
+/// What a run does now, or how it ended. `before`, `subject` and `after` stand together; the time never goes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct NowText {
+    before: String,
+    subject: String,
+    after: String,
+    /// `12s`; empty if there is none.
+    pub time: String,
+    /// A shorter text for narrow columns; empty if there is none.
+    short: String,
+    /// Paths are cut from the left.
+    is_path: bool,
+}
+
+impl NowText {
+    fn plain(text: impl Into<String>) -> NowText {
+        NowText { subject: text.into(), ..NowText::default() }
+    }
+
+    fn timed(text: impl Into<String>, time: String) -> NowText {
+        NowText { subject: text.into(), time, ..NowText::default() }
+    }
+
+    /// The whole text, without the time.
+    pub fn text(&self) -> String {
+        [&*self.before, &self.subject, &self.after].concat()
+    }
+
+    /// The text, at most `room` columns wide. Commands lose their end, paths their beginning.
+    pub fn fit(&self, room: usize, ellipsis: &str) -> String {
+        let time = if self.time.is_empty() { String::new() } else { format!(" {}", self.time) };
+        let whole = self.text() + &time;
+        if width::display_width(&whole) <= room {
+            return whole;
+        }
+        if !self.short.is_empty() {
+            return width::prefix_within(&self.short, room).to_owned();
+        }
+        let around = [&*self.before, ellipsis, &self.after, &time];
+        let around: usize = around.into_iter().map(width::display_width).sum();
+        let left = room.saturating_sub(around);
+        let cut = if self.is_path {
+            format!("{ellipsis}{}", path_end(&self.subject, left))
+        } else {
+            format!("{}{ellipsis}", width::prefix_within(&self.subject, left).trim_end())
+        };
+        let fitted = [&*self.before, &cut, &self.after, &time].concat();
+        width::prefix_within(&fitted, room).to_owned()
+    }
+}
+
+impl std::fmt::Display for NowText {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let space = if self.time.is_empty() { "" } else { " " };
+        write!(f, "{}{}{}{space}{}", self.before, self.subject, self.after, self.time)
+    }
+}
+
+/// The end of a path that fits, from a slash on if there is one.
+fn path_end(path: &str, room: usize) -> &str {
+    let end = width::suffix_within(path, room);
+    end.find('/').map_or(end, |slash| &end[slash..])
+}
+
+impl RunCard {
+    pub fn of(run: &RunState, context: &CardContext<'_>) -> RunCard {
+        let CardContext { is_alive, now_ms, .. } = *context;
+        let state = StateWord::of(run, is_alive);
+        let last_ms = run.end.as_ref().map_or(run.clock.last_ms, |end| end.time_ms);
+        let group = state.group(last_ms, now_ms);
+        let info = &run.info;
+        let setup = info.setup.as_deref();
+        let is_over = run.end.is_some() || !is_alive;
+        let (passing, checks) = check_view::passing_checks(run);
+        let (wait_until_ms, is_rate_limited) = match run.activity {
+            Activity::Waiting { reason, until_ms } if is_alive => {
+                (Some(until_ms), reason == WaitReason::RateLimit)
+            }
+            _ => (None, false),
+        };
+        let is_waiting_for_pause = !matches!(run.activity, Activity::Paused { .. });
+        RunCard {
+            id: context.id.to_owned(),
+            name: run_name(run, context),
+            project: one_line(context.project),
+            directory: one_line(&info.directory),
+            branch: info.last_branch.as_ref().or(info.branch.as_ref()).map(|it| one_line(it)),
+            agent: one_line(&info.agent),
+            sandboxed: setup.is_some_and(|it| matches!(it.isolation, Isolation::Sandbox { .. })),
+            state,
+            group,
+            is_pausing: !is_over && run.requests.pause && is_waiting_for_pause,
+            is_stopping: !is_over && run.requests.stop.is_some(),
+            is_alive,
+            pid: info.pid,
+            iteration: run.totals.iteration,
+            max_iterations: info.max_iterations,
+            elapsed_ms: run.duration_ms(is_alive.then_some(now_ms)),
+            cost: run.cost(),
+            budget_usd: setup.and_then(|setup| setup.max_cost_usd),
+            tokens: run.usage().total_tokens(),
+            bars: bars(run, is_alive, now_ms),
+            now: now_text(run, state, context),
+            attention: (group == Group::NeedsYou).then(|| attention(run, last_ms)),
+            stories: run.tasks.as_ref().map(|tasks| (tasks.done, tasks.total)),
+            checks: (checks > 0).then_some((passing, checks)),
+            started_ms: run.clock.started_ms,
+            ended_ms: is_over.then_some(last_ms),
+            wait_until_ms,
+            is_rate_limited,
+            note: note(run, context.is_removed),
+            reading: context.reading,
+            is_removed: context.is_removed,
+        }
+    }
+
+    pub fn sign(&self) -> &'static str {
+        self.state.sign(self.group)
+    }
+
+    pub fn ascii_sign(&self) -> &'static str {
+        self.state.ascii_sign(self.group)
+    }
+
+    /// The state in one word; `pausing` and `stopping` until the run has done so.
+    pub fn word(&self) -> &'static str {
+        match () {
+            () if self.is_stopping => "stopping",
+            () if self.is_pausing => "pausing",
+            () => self.state.as_str(),
+        }
+    }
+
+    /// `9/20`, or `9` without a limit.
+    pub fn progress(&self) -> String {
+        crate::terminal::format_progress(self.iteration, self.max_iterations)
+    }
+
+    /// `1h51m`.
+    pub fn elapsed(&self) -> String {
+        text::format_minutes(self.elapsed_ms)
+    }
+
+    pub fn longest_bar_ms(&self) -> u64 {
+        self.bars.iter().map(|bar| bar.duration_ms).max().unwrap_or(0)
+    }
+}
+
+fn run_name(run: &RunState, context: &CardContext<'_>) -> String {
+    let known = Some(run.info.name.as_str()).filter(|name| !name.is_empty());
+    let name = known.or(context.fallback_name).unwrap_or(context.id);
+    one_line(name)
+}
+
+fn note(run: &RunState, is_removed: bool) -> Option<String> {
+    if is_removed {
+        return Some("files removed".to_owned());
+    }
+    let version = &run.info.version;
+    if run.unreadable == 0 || version_numbers(version) <= version_numbers(OWN_VERSION) {
+        return None;
+    }
+    Some(format!("written by ralph {}, some entries are not shown", one_line(version)))
+}
+
+const OWN_VERSION: &str = env!("CARGO_PKG_VERSION");
+
+fn version_numbers(version: &str) -> Vec<u64> {
+    let part = |part: &str| part.split('-').next().and_then(|number| number.parse().ok());
+    version.split('.').map(|it| part(it).unwrap_or(0)).collect()
+}
+
+/// One bar per iteration. The money that no ended iteration accounts for belongs to the running one.
+fn bars(run: &RunState, is_alive: bool, now_ms: i64) -> Vec<Bar> {
+    let is_open = |record: &IterationRecord| is_alive && run.end.is_none() && !record.ended;
+    let bar = |record: &IterationRecord| Bar {
+        iteration: record.number,
+        duration_ms: record.active_ms(is_open(record).then_some(now_ms)),
+        result: bar_result(record, is_open(record)),
+        cost: run.iteration_cost(record),
+        ended_ms: record.ended_ms.filter(|_| !is_open(record)).unwrap_or(run.clock.last_ms),
+    };
+    let mut bars: Vec<Bar> = run.iterations.iter().map(bar).collect();
+    if let Some((last, earlier)) = bars.split_last_mut()
+        && last.result == BarResult::Running
+    {
+        let sum = |cost: fn(&Cost) -> Option<f64>| {
+            earlier.iter().filter_map(|bar| cost(&bar.cost)).sum::<f64>()
+        };
+        let total = run.cost();
+        let before = sum(|cost| cost.estimated.or(cost.reported));
+        last.cost = Cost {
+            reported: total.reported.map(|usd| (usd - sum(|cost| cost.reported)).max(0.0)),
+            estimated: total.estimated.map(|usd| (usd - before).max(0.0)),
+        };
+    }
+    bars
+}
+
+fn bar_result(record: &IterationRecord, is_open: bool) -> BarResult {
+    if is_open {
+        return BarResult::Running;
+    }
+    let Some(class) = record.class.filter(|_| record.ended) else { return BarResult::Interrupted };
+    if record.guardrails.iter().any(GuardrailResult::has_failed) {
+        return BarResult::Failed;
+    }
+    let checked = (!record.cut_off).then_some(true);
+    match IterationResult::new(class, checked, false, record.cut_off) {
+        IterationResult::Successful => BarResult::Passed,
+        IterationResult::Failed => BarResult::Failed,
+        IterationResult::Interrupted => BarResult::Interrupted,
+    }
+}
+
+fn now_text(run: &RunState, state: StateWord, context: &CardContext<'_>) -> NowText {
+    if let Some(end) = &run.end {
+        return end_text(run, end.outcome);
+    }
+    if state == StateWord::Interrupted {
+        return NowText::plain("process is gone");
+    }
+    let now_ms = context.now_ms;
+    let since = |ms: i64| format_span(now_ms - ms);
+    match &run.activity {
+        Activity::Idle | Activity::Ended => NowText::plain("working"),
+        Activity::Agent(agent) => match (agent.purpose, agent.tools.first()) {
+            (Purpose::CommitMessage, _) => {
+                NowText::timed("commit message", since(agent.last_output_ms))
+            }
+            (Purpose::Work, None) => NowText::timed("agent thinking", since(agent.last_output_ms)),
+            (Purpose::Work, Some(tool)) => {
+                tool_text(tool, &run.info.directory, since(tool.since_ms))
+            }
+        },
+        Activity::Guardrail { command, since_ms } => NowText {
+            before: "check ".to_owned(),
+            ..NowText::timed(one_line(command), since(*since_ms))
+        },
+        Activity::Scm { task, since_ms } => NowText {
+            before: "SCM ".to_owned(),
+            ..NowText::timed(one_line(task), since(*since_ms))
+        },
+        Activity::Paused { since_ms } => {
+            let time = format_local(*since_ms, context.zone, "%H:%M");
+            NowText { short: "paused by you".to_owned(), ..NowText::timed("paused by you", time) }
+        }
+        Activity::Parked { since_ms } => {
+            let waited = u64::try_from(now_ms - since_ms).unwrap_or(0);
+            NowText::timed("waits for you", text::format_minutes(waited))
+        }
+        Activity::Waiting { reason, until_ms } => {
+            let left = u64::try_from(until_ms - now_ms).unwrap_or(0);
+            let left = format!("{} left", text::format_minutes(left));
+            let (word, short) = match reason {
+                WaitReason::RateLimit => ("rate limit", format!("limit, {left}")),
+                WaitReason::Backoff => ("back-off", left.clone()),
+            };
+            NowText { short, ..NowText::plain(format!("{word}, {left}")) }
+        }
+    }
+}
+
+fn tool_text(tool: &OpenTool, directory: &str, time: String) -> NowText {
+    let name = one_line(&tool.name);
+    let subject = tool_subject(&tool.summary, directory);
+    if subject.is_empty() {
+        return NowText::timed(name, time);
+    }
+    let is_path = subject.contains('/') && !subject.contains(char::is_whitespace);
+    NowText {
+        before: format!("{name}("),
+        after: ")".to_owned(),
+        is_path,
+        ..NowText::timed(subject, time)
+    }
+}
+
+fn end_text(run: &RunState, outcome: Outcome) -> NowText {
+    let text = match outcome {
+        Outcome::Complete => {
+            let proof = match (&run.tasks, check_view::passing_checks(run).1) {
+                (Some(tasks), _) => format!("{}/{} stories", tasks.done, tasks.total),
+                (None, 0) => "no checks".to_owned(),
+                (None, _) => "checks pass".to_owned(),
+            };
+            let text = format!("complete, {proof}");
+            return NowText { short: proof, ..NowText::plain(text) };
+        }
+        Outcome::CompleteScmFailed => "SCM task failed",
+        Outcome::LimitReached => "iteration limit",
+        Outcome::Interrupted => "stopped by you",
+        Outcome::Budget => "budget used up",
+        Outcome::Stalled => "no progress",
+        Outcome::AgentFailed => "agent kept failing",
+        Outcome::CredentialsRefused => "credentials refused",
+        Outcome::PromptMissing => "prompt is gone",
+        Outcome::InternalError => "ralph failed",
+    };
+    NowText::plain(text)
+}
+
+/// The oldest question, a dialog, or what broke.
+fn attention(run: &RunState, last_ms: i64) -> Attention {
+    let problem = |text: String, remedy| Attention {
+        kind: AttentionKind::Problem,
+        text,
+        context: String::new(),
+        remedy,
+        since_ms: last_ms,
+        iteration: run.totals.iteration,
+        question_id: None,
+    };
+    let agent = one_line(&run.info.agent);
+    if let Some(end) = &run.end {
+        return match end.outcome {
+            Outcome::CredentialsRefused => {
+                problem(format!("{agent} refused its credentials."), "Sign in again")
+            }
+            Outcome::Stalled => problem(sentence(&end.message), "Make the prompt clearer"),
+            Outcome::PromptMissing => problem(sentence(&end.message), "Restore the missing file"),
+            Outcome::CompleteScmFailed => {
+                problem(sentence(&end.message), "Run the failed SCM task yourself")
+            }
+            _ => problem(sentence(&end.message), ""),
+        };
+    }
+    if let Some(question) = run.steering.open_questions().next() {
+        return Attention {
+            kind: AttentionKind::Question,
+            text: one_line(question.headline()),
+            context: ralph_events::control_chars::strip_control_chars(question.context()),
+            remedy: "",
+            since_ms: question.asked_ms,
+            iteration: question.iteration,
+            question_id: Some(question.id.clone()),
+        };
+    }
+    match &run.activity {
+        Activity::Agent(agent) if agent.dialog.is_some() => Attention {
+            kind: AttentionKind::Dialog,
+            since_ms: agent.last_output_ms,
+            ..problem(
+                sentence(&format!(
+                    "A dialog waits on the agent's screen: {}",
+                    agent.dialog.as_deref().unwrap_or_default()
+                )),
+                "Answer it in the run's tmux window",
+            )
+        },
+        Activity::Parked { since_ms } => Attention {
+            since_ms: *since_ms,
+            ..problem("The run waits for an answer.".to_owned(), "")
+        },
+        _ => problem("The process of the run is gone.".to_owned(), ""),
+    }
+}
+
+fn sentence(message: &str) -> String {
+    let mut line = one_line(message);
+    if !line.ends_with(['.', '!', '?']) {
+        line.push('.');
+    }
+    line
+}
