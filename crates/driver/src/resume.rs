@@ -1,18 +1,13 @@
 //! The state of a run that can be resumed, from its journal and the files beside it.
 
 use std::path::Path;
-use std::time::SystemTime;
 
 use ralph_engine::rules::Budget;
 use ralph_events::event::{Commit, Event};
 use ralph_events::journal;
 use ralph_events::run_state::{Repeated, RunState, Warning};
 use ralph_git::head_log::NewCommits;
-use ralph_store::guardrail_logs;
 use ralph_store::runs::RunDir;
-
-/// A journal modified this much later than its last event was copied or restored, so file times mean nothing.
-const FOREIGN_WRITE_MS: i64 = 10_000;
 
 #[derive(Debug, Clone)]
 pub struct ResumeState {
@@ -34,7 +29,7 @@ impl ResumeState {
         // The journal is written before anything else. If it is empty, no agent has run.
         let is_lost = run.is_empty() && run.unreadable > 0;
         let is_new = run.is_empty() && !is_lost;
-        if let Some(time_ms) = last_alive_ms(dir, run.clock.last_ms) {
+        if let Some(time_ms) = dir.last_alive_ms(run.clock.last_ms) {
             run.alive_at(time_ms);
         }
         ResumeState { run, is_lost, is_new, journal_size }
@@ -71,24 +66,6 @@ impl ResumeState {
     }
 }
 
-/// Returns the last time a run was alive, by the files it wrote: agents and guardrails print before an event says so.
-/// `last_ms` is the time of its last event.
-pub fn last_alive_ms(dir: &RunDir, last_ms: i64) -> Option<i64> {
-    let times_are_its_own = modified_ms(&dir.journal())
-        .is_some_and(|time_ms| time_ms <= last_ms.saturating_add(FOREIGN_WRITE_MS));
-    if !times_are_its_own {
-        return None;
-    }
-    // Only files in the run's own directory: those beside it may belong to another run.
-    let kept = dir.path.read_dir().into_iter().flatten().flatten();
-    let logs =
-        kept.filter(|it| guardrail_logs::iteration_of(&it.file_name().to_string_lossy()).is_some());
-    let written =
-        logs.map(|log| log.path()).chain([dir.raw()]).filter_map(|path| modified_ms(&path));
-    let now_ms = in_ms(SystemTime::now())?;
-    written.filter(|time_ms| (last_ms..=now_ms).contains(time_ms)).max()
-}
-
 /// Returns the events for commits found at a resume. All are by others, except a commit that the run was making.
 pub fn commits_since(moved: NewCommits, committing: Option<&str>) -> Vec<Event<'static>> {
     let NewCommits { head, mut commits } = moved;
@@ -112,16 +89,6 @@ pub fn commits_since(moved: NewCommits, committing: Option<&str>) -> Vec<Event<'
     let by_others = !commits.is_empty();
     events.push(Event::Repository { head: head.into(), commits, by_others });
     events
-}
-
-/// Returns the modification time in milliseconds since the Unix epoch.
-fn modified_ms(path: &Path) -> Option<i64> {
-    in_ms(path.symlink_metadata().ok()?.modified().ok()?)
-}
-
-fn in_ms(time: SystemTime) -> Option<i64> {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH).ok()?;
-    i64::try_from(since.as_millis()).ok()
 }
 
 #[cfg(test)]

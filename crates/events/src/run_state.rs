@@ -134,10 +134,15 @@ impl RunState {
     /// Reads a whole journal.
     pub fn read<R: Read>(entries: Entries<R>) -> RunState {
         let mut state = RunState::default();
-        let mut entries = entries.without_text();
-        entries.by_ref().for_each(|entry| state.apply(&entry));
-        state.unreadable = entries.unreadable();
+        state.read_more(entries);
         state
+    }
+
+    /// Takes the following entries of the journal.
+    pub fn read_more<R: Read>(&mut self, entries: Entries<R>) {
+        let mut entries = entries.without_text();
+        entries.by_ref().for_each(|entry| self.apply(&entry));
+        self.unreadable += entries.unreadable();
     }
 
     /// Takes the next entry of the journal.

@@ -42,6 +42,17 @@ impl FileWatcher {
         Ok(id)
     }
 
+    /// Reports when an entry is created in the directory, removed from it, or renamed there, and when the directory
+    /// itself is moved or removed.
+    ///
+    /// # Errors
+    /// As for [`FileWatcher::watch_dir`].
+    pub fn watch_entries(&mut self, dir: &Path) -> io::Result<WatchId> {
+        let id = WatchId(self.changes.add_entries(dir)?);
+        self.watched.insert(id);
+        Ok(id)
+    }
+
     /// Reports writes to the file. Follows the file, not its name: watch it again after a save.
     ///
     /// # Errors

@@ -152,6 +152,8 @@ pub struct NowText {
     after: String,
     /// `12s`; empty if there is none.
     pub time: String,
+    /// When `time` started, if it is a running span.
+    pub since_ms: Option<i64>,
     /// A shorter text for narrow columns; empty if there is none.
     short: String,
     /// Paths are cut from the left.
@@ -163,8 +165,10 @@ impl NowText {
         NowText { subject: text.into(), ..NowText::default() }
     }
 
-    fn timed(text: impl Into<String>, time: String) -> NowText {
-        NowText { subject: text.into(), time, ..NowText::default() }
+    /// A step that has lasted since a time.
+    fn since(text: impl Into<String>, since_ms: i64, now_ms: i64) -> NowText {
+        let time = format_span(now_ms - since_ms);
+        NowText { time, since_ms: Some(since_ms), ..NowText::plain(text) }
     }
 
     /// The whole text, without the time.
@@ -367,34 +371,28 @@ fn now_text(run: &RunState, state: StateWord, context: &CardContext<'_>) -> NowT
         return NowText::plain("process is gone");
     }
     let now_ms = context.now_ms;
-    let since = |ms: i64| format_span(now_ms - ms);
     match &run.activity {
         Activity::Idle | Activity::Ended => NowText::plain("working"),
         Activity::Agent(agent) => match (agent.purpose, agent.tools.first()) {
             (Purpose::CommitMessage, _) => {
-                NowText::timed("commit message", since(agent.last_output_ms))
+                NowText::since("commit message", agent.last_output_ms, now_ms)
             }
-            (Purpose::Work, None) => NowText::timed("agent thinking", since(agent.last_output_ms)),
-            (Purpose::Work, Some(tool)) => {
-                tool_text(tool, &run.info.directory, since(tool.since_ms))
-            }
+            (Purpose::Work, None) => NowText::since("agent thinking", agent.last_output_ms, now_ms),
+            (Purpose::Work, Some(tool)) => tool_text(tool, &run.info.directory, now_ms),
         },
         Activity::Guardrail { command, since_ms } => NowText {
             before: "check ".to_owned(),
-            ..NowText::timed(one_line(command), since(*since_ms))
+            ..NowText::since(one_line(command), *since_ms, now_ms)
         },
         Activity::Scm { task, since_ms } => NowText {
             before: "SCM ".to_owned(),
-            ..NowText::timed(one_line(task), since(*since_ms))
+            ..NowText::since(one_line(task), *since_ms, now_ms)
         },
         Activity::Paused { since_ms } => {
             let time = format_local(*since_ms, context.zone, "%H:%M");
-            NowText { short: "paused by you".to_owned(), ..NowText::timed("paused by you", time) }
+            NowText { short: "paused by you".to_owned(), time, ..NowText::plain("paused by you") }
         }
-        Activity::Parked { since_ms } => {
-            let waited = u64::try_from(now_ms - since_ms).unwrap_or(0);
-            NowText::timed("waits for you", text::format_minutes(waited))
-        }
+        Activity::Parked { since_ms } => NowText::since("waits for you", *since_ms, now_ms),
         Activity::Waiting { reason, until_ms } => {
             let left = u64::try_from(until_ms - now_ms).unwrap_or(0);
             let left = format!("{} left", text::format_minutes(left));
@@ -407,18 +405,18 @@ fn now_text(run: &RunState, state: StateWord, context: &CardContext<'_>) -> NowT
     }
 }
 
-fn tool_text(tool: &OpenTool, directory: &str, time: String) -> NowText {
+fn tool_text(tool: &OpenTool, directory: &str, now_ms: i64) -> NowText {
     let name = one_line(&tool.name);
     let subject = tool_subject(&tool.summary, directory);
     if subject.is_empty() {
-        return NowText::timed(name, time);
+        return NowText::since(name, tool.since_ms, now_ms);
     }
     let is_path = subject.contains('/') && !subject.contains(char::is_whitespace);
     NowText {
         before: format!("{name}("),
         after: ")".to_owned(),
         is_path,
-        ..NowText::timed(subject, time)
+        ..NowText::since(subject, tool.since_ms, now_ms)
     }
 }
 

@@ -144,6 +144,34 @@ fn all_projects(home: &Path) -> Vec<(PathBuf, ProjectRecord)> {
     records.collect()
 }
 
+/// A project as ralph's home has it.
+#[derive(Debug)]
+pub struct StoredProject {
+    pub dir: PathBuf,
+    /// `None` without a record.
+    pub root: io::Result<Option<PathBuf>>,
+}
+
+impl StoredProject {
+    pub fn runs_dir(&self) -> PathBuf {
+        self.dir.join(RUNS)
+    }
+}
+
+/// All projects in ralph's home, with those whose record cannot be read. Fails if they cannot be listed.
+pub fn stored_projects(home: &Path) -> io::Result<Vec<StoredProject>> {
+    let entries = match fs::read_dir(projects_dir(home)) {
+        Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let dirs = entries.flatten().filter(|entry| is_project_dir(&entry.file_name()));
+    let stored = dirs.map(|entry| {
+        let root = read_record(&entry.path().join(FILE)).map(|record| Some(record?.root));
+        StoredProject { dir: entry.path(), root }
+    });
+    Ok(stored.collect())
+}
+
 /// Run data of a project that no longer exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OrphanedRuns {
@@ -282,7 +310,7 @@ pub fn moved_roots(records: &[ProjectRecord], dirs: &[PathBuf]) -> Vec<PathBuf> 
     found.collect()
 }
 
-pub(super) fn projects_dir(home: &Path) -> PathBuf {
+pub fn projects_dir(home: &Path) -> PathBuf {
     home.join("projects")
 }
 

@@ -3,7 +3,7 @@
 use std::fs::{File, TryLockError};
 use std::io::{self, Read, Seek};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 
@@ -160,11 +160,42 @@ impl RunDir {
         read_tail(&self.journal(), TAIL_BYTES).unwrap_or_default()
     }
 
+    /// Returns the last time the run was alive, by the files it wrote: agents and guardrails print before an event
+    /// says so. `last_ms` is the time of its last event.
+    pub fn last_alive_ms(&self, last_ms: i64) -> Option<i64> {
+        let times_are_its_own = modified_ms(&self.journal())
+            .is_some_and(|time_ms| time_ms <= last_ms.saturating_add(FOREIGN_WRITE_MS));
+        if !times_are_its_own {
+            return None;
+        }
+        // Only files in the run's own directory: those beside it may belong to another run.
+        let kept = self.path.read_dir().into_iter().flatten().flatten();
+        let logs = kept
+            .filter(|it| guardrail_logs::iteration_of(&it.file_name().to_string_lossy()).is_some());
+        let written =
+            logs.map(|log| log.path()).chain([self.raw()]).filter_map(|path| modified_ms(&path));
+        let now_ms = in_ms(SystemTime::now())?;
+        written.filter(|time_ms| (last_ms..=now_ms).contains(time_ms)).max()
+    }
+
     pub fn is_running(&self) -> bool {
         // Without locks, nothing counts as running.
         let held = |file: File| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
         safe_fs::open_file(&self.journal()).is_ok_and(held)
     }
+}
+
+/// A journal modified this much later than its last event was copied or restored, so file times mean nothing.
+const FOREIGN_WRITE_MS: i64 = 10_000;
+
+/// Returns the modification time in milliseconds since the Unix epoch.
+pub fn modified_ms(path: &Path) -> Option<i64> {
+    in_ms(path.symlink_metadata().ok()?.modified().ok()?)
+}
+
+fn in_ms(time: SystemTime) -> Option<i64> {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+    i64::try_from(since.as_millis()).ok()
 }
 
 /// A run that is still empty after this time was killed.

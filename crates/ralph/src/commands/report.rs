@@ -7,7 +7,6 @@ use clap::{Args, ValueEnum};
 use jiff::tz::TimeZone;
 
 use ralph_driver::commit_lookup::{annotate_branch, annotate_commits};
-use ralph_driver::resume;
 use ralph_events::error::Error;
 use ralph_events::event::Event;
 use ralph_events::journal;
@@ -73,7 +72,7 @@ pub fn report(
 ) -> Result<u8, Error> {
     let (project, dir) = locate_run(own, args.run.as_deref())?;
     let mut state = RunState::read(read_journal(&dir)?);
-    if let Some(time_ms) = resume::last_alive_ms(&dir, state.clock.last_ms) {
+    if let Some(time_ms) = dir.last_alive_ms(state.clock.last_ms) {
         state.alive_at(time_ms);
     }
     let running_at = dir.is_running().then(|| jiff::Timestamp::now().as_millisecond());

@@ -6,7 +6,6 @@ use std::io::{self, Write};
 use clap::Args;
 
 use crate::workers::registry::{Workers, only_match};
-use ralph_driver::resume;
 use ralph_events::error::Error;
 use ralph_events::event::Event;
 use ralph_events::journal::{self, Entries};
@@ -64,7 +63,7 @@ pub(super) fn list_runs(project: &Project) -> Result<Vec<RunDir>, Error> {
 fn run_row(dir: &RunDir) -> RunRow {
     let mut run = dir.read_journal().map_or_else(|_| RunState::default(), RunState::read);
     if run.end.is_none()
-        && let Some(time_ms) = resume::last_alive_ms(dir, run.clock.last_ms)
+        && let Some(time_ms) = dir.last_alive_ms(run.clock.last_ms)
     {
         run.alive_at(time_ms);
     }

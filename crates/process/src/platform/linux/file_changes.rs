@@ -21,6 +21,15 @@ impl FileChanges {
         Ok(inotify::add_watch(&self.inotify, dir, events)?)
     }
 
+    pub(crate) fn add_entries(&mut self, dir: &Path) -> io::Result<i32> {
+        let events = WatchFlags::CREATE
+            | WatchFlags::DELETE
+            | WatchFlags::MOVE
+            | WatchFlags::DELETE_SELF
+            | WatchFlags::MOVE_SELF;
+        Ok(inotify::add_watch(&self.inotify, dir, events)?)
+    }
+
     pub(crate) fn add_file(&mut self, file: &Path) -> io::Result<i32> {
         Ok(inotify::add_watch(&self.inotify, file, WatchFlags::MODIFY)?)
     }

@@ -25,6 +25,11 @@ impl FileChanges {
         self.add(dir, VnodeEvents::WRITE | VnodeEvents::DELETE | VnodeEvents::RENAME)
     }
 
+    /// A change of any entry is a write to the directory.
+    pub(crate) fn add_entries(&mut self, dir: &Path) -> io::Result<i32> {
+        self.add_dir(dir)
+    }
+
     pub(crate) fn add_file(&mut self, file: &Path) -> io::Result<i32> {
         self.add(file, VnodeEvents::WRITE | VnodeEvents::EXTEND)
     }

@@ -1,0 +1,28 @@
+//! Every run on this machine, followed live.
+//!
+//! A [`Monitor`] finds the runs of all projects, folds their journals and watches them: new runs, appended lines,
+//! ends and killed processes wake it without polling. [`TranscriptWindow`] and [`EventReader`] read one journal.
+//! [`actions`] put requests into a run's queue. The crate prints nothing and writes no journal.
+
+#![forbid(unsafe_code)]
+
+pub mod actions;
+mod check_log;
+pub mod diff;
+mod event_reader;
+mod followed_run;
+mod journal_reader;
+mod launcher;
+mod monitor;
+#[cfg(feature = "sample")]
+pub mod sample;
+mod stories;
+mod transcript_window;
+mod watch_thread;
+
+pub use check_log::{CheckLog, read_check_log};
+pub use event_reader::{EventReader, JournalLine};
+pub use launcher::{Launcher, NewRun};
+pub use monitor::{Changes, Monitor};
+pub use stories::{StoriesError, read_stories};
+pub use transcript_window::{Hit, Search, TranscriptWindow, WindowUpdate};

@@ -1,0 +1,409 @@
+//! Finds the runs of all projects and follows them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use jiff::tz::TimeZone;
+use ralph_events::control_chars::strip_control_chars;
+use ralph_events::run_state::RunState;
+use ralph_process::WatchId;
+use ralph_report::overview::{Overview, UnreadableProject};
+use ralph_report::run_card::{CardContext, RunCard};
+use ralph_report::state_word::ATTENTION_MS;
+use ralph_store::private_files;
+use ralph_store::project_record::{self, StoredProject};
+use ralph_store::runs::{self, RunDir};
+use rustix::event::{PollFd, PollFlags};
+
+use crate::followed_run::{BackgroundReader, FollowedRun};
+use crate::watch_thread::WatchThread;
+
+/// Journals that are read before the first overview; more and larger ones are read by a thread.
+const MAX_READ_AT_ONCE: u64 = 8 << 20;
+const MAX_JOURNAL_AT_ONCE: u64 = 4 << 20;
+
+/// Watched journals of finished runs: on macOS each takes an open file. A resumed run writes there.
+const MAX_IDLE_WATCHES: usize = 64;
+
+/// Every run on this machine.
+#[derive(Debug)]
+pub struct Monitor {
+    home: PathBuf,
+    zone: TimeZone,
+    projects: BTreeMap<PathBuf, FollowedProject>,
+    /// By id, oldest first.
+    runs: BTreeMap<String, FollowedRun>,
+    /// Why projects cannot be listed.
+    problem: Option<String>,
+    reader: BackgroundReader,
+    watched: HashMap<WatchId, Watched>,
+    watches: WatchThread,
+}
+
+#[derive(Debug, Default)]
+struct FollowedProject {
+    /// The name of its directory.
+    name: String,
+    root: Option<PathBuf>,
+    /// Why its runs cannot be read.
+    problem: Option<String>,
+    watch: Option<WatchId>,
+    runs_watch: Option<WatchId>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Watched {
+    Projects,
+    Project(PathBuf),
+    Run(String),
+}
+
+/// What [`Monitor::update`] has noticed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Runs whose state may have changed.
+    pub runs: BTreeSet<String>,
+    /// Runs or projects appeared or were removed.
+    pub list: bool,
+}
+
+impl Changes {
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty() && !self.list
+    }
+}
+
+impl Monitor {
+    /// Finds all runs. Reads the journals of those that are active, or were within a day.
+    ///
+    /// # Errors
+    /// The system has no descriptors or threads left.
+    pub fn open(home: &Path, zone: TimeZone, now_ms: i64) -> io::Result<Monitor> {
+        let watches = WatchThread::start()?;
+        let mut monitor = Monitor {
+            home: home.to_owned(),
+            zone,
+            projects: BTreeMap::new(),
+            runs: BTreeMap::new(),
+            problem: None,
+            reader: BackgroundReader::new(watches.notifier()),
+            watched: HashMap::new(),
+            watches,
+        };
+        // Runs that start later create their directories here.
+        let projects = project_record::projects_dir(home);
+        let _ = private_files::create_dir_all(&projects);
+        if let Some(watch) = monitor.watches.watch_entries(&projects) {
+            monitor.watched.insert(watch, Watched::Projects);
+        }
+        monitor.find_projects();
+        monitor.read_recent(now_ms);
+        Ok(monitor)
+    }
+
+    /// Readable if something has changed: call [`Monitor::update`].
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.watches.fd()
+    }
+
+    /// Waits for a change, at most this long. Returns whether there is one.
+    pub fn wait(&self, timeout: Option<Duration>) -> bool {
+        let timeout = timeout.and_then(|it| rustix::time::Timespec::try_from(it).ok());
+        let mut polled = [PollFd::from_borrowed_fd(self.fd(), PollFlags::IN)];
+        rustix::event::poll(&mut polled, timeout.as_ref()).is_ok_and(|ready| ready > 0)
+    }
+
+    /// Takes in what has changed. Never waits.
+    pub fn update(&mut self) -> Changes {
+        let mut changes = Changes::default();
+        let seen = self.watches.take_changes();
+        let mut runs: BTreeSet<String> = BTreeSet::new();
+        let mut projects: BTreeSet<PathBuf> = BTreeSet::new();
+        let mut is_list_changed = false;
+        for id in &seen.files {
+            match self.watched.get(id) {
+                Some(Watched::Projects) => is_list_changed = true,
+                Some(Watched::Project(dir)) => drop(projects.insert(dir.clone())),
+                Some(Watched::Run(run)) => drop(runs.insert(run.clone())),
+                None => {}
+            }
+        }
+        for (id, run) in &mut self.runs {
+            if run.watched_pid.is_some_and(|pid| seen.ended.contains(&pid)) {
+                run.watched_pid = None;
+                runs.insert(id.clone());
+            }
+        }
+        for (id, fold) in self.reader.take_results() {
+            if let Some(run) = self.runs.get_mut(&id) {
+                run.finish_reading(fold);
+                changes.runs.insert(id);
+            }
+        }
+        let reading = self.runs.iter().filter(|(_, run)| run.progress.is_some());
+        changes.runs.extend(reading.map(|(id, _)| id.clone()));
+        if is_list_changed {
+            changes.list |= self.find_projects();
+        }
+        for dir in projects {
+            changes.list |= self.find_runs(&dir);
+        }
+        for id in runs {
+            changes.list |= self.refresh(&id);
+            changes.runs.insert(id);
+        }
+        changes
+    }
+
+    /// Returns whether there are new or removed projects or runs.
+    fn find_projects(&mut self) -> bool {
+        let stored = match project_record::stored_projects(&self.home) {
+            Ok(stored) => {
+                self.problem = None;
+                stored
+            }
+            Err(err) => {
+                self.problem = Some(err.to_string());
+                return true;
+            }
+        };
+        let mut is_changed = false;
+        for StoredProject { dir, root } in stored {
+            if !self.projects.contains_key(&dir) {
+                self.projects.insert(dir.clone(), FollowedProject::default());
+                is_changed = true;
+            }
+            let Some(project) = self.projects.get_mut(&dir) else { continue };
+            project.problem = root.as_ref().err().map(ToString::to_string);
+            project.root = root.ok().flatten();
+            project.name = project_name(project.root.as_deref(), &dir);
+            is_changed |= self.find_runs(&dir);
+        }
+        is_changed
+    }
+
+    /// Looks for runs of a project that are new or were removed. Returns whether there are any.
+    fn find_runs(&mut self, dir: &Path) -> bool {
+        let Some(project) = self.projects.get_mut(dir) else { return false };
+        let runs_dir = StoredProject { dir: dir.to_owned(), root: Ok(None) }.runs_dir();
+        // Watches come first: what appears afterwards is seen.
+        for (watch, path) in [(&mut project.watch, dir), (&mut project.runs_watch, &*runs_dir)] {
+            if watch.is_none() {
+                *watch = self.watches.watch_entries(path);
+                let id = *watch;
+                self.watched.extend(id.map(|id| (id, Watched::Project(dir.to_owned()))));
+            }
+        }
+        if project.root.is_none()
+            && let Ok(stored) = project_record::stored_projects(&self.home)
+            && let Some(stored) = stored.into_iter().find(|stored| stored.dir == dir)
+        {
+            project.problem = stored.root.as_ref().err().map(ToString::to_string);
+            project.root = stored.root.ok().flatten();
+            project.name = project_name(project.root.as_deref(), dir);
+        }
+        let listed = match runs::list(&runs_dir) {
+            Ok(listed) => listed,
+            Err(err) => {
+                let shown = format!("{}: {err}", runs_dir.display());
+                let is_new = project.problem.as_ref() != Some(&shown);
+                project.problem = Some(shown);
+                return is_new;
+            }
+        };
+        let mut is_changed = false;
+        let present: BTreeSet<&str> = listed.iter().map(|run| run.id.as_str()).collect();
+        for run in self.runs.values_mut().filter(|run| run.project == dir) {
+            let is_removed = !present.contains(run.dir.id.as_str());
+            is_changed |= is_removed != run.is_removed;
+            run.is_removed = is_removed;
+        }
+        // A moved project takes its runs along.
+        let is_elsewhere =
+            |run: &RunDir| self.runs.get(&run.id).is_none_or(|known| known.dir.path != run.path);
+        let new: Vec<RunDir> = listed.iter().filter(|run| is_elsewhere(run)).cloned().collect();
+        for run in new {
+            let id = run.id.clone();
+            self.runs.insert(id.clone(), FollowedRun::new(run, dir.to_owned()));
+            self.refresh(&id);
+            is_changed = true;
+        }
+        is_changed
+    }
+
+    /// Takes in what a run has written. Returns whether it has just started.
+    fn refresh(&mut self, id: &str) -> bool {
+        let Some(run) = self.runs.get_mut(id) else { return false };
+        let had_started = run.has_started();
+        run.look();
+        if run.fold.is_some() || run.is_alive || run.has_started() && !had_started {
+            self.read(id);
+        }
+        self.watch_run(id);
+        self.runs.get(id).is_some_and(|run| run.has_started() != had_started)
+    }
+
+    fn read(&mut self, id: &str) {
+        let Some(run) = self.runs.get_mut(id) else { return };
+        let is_large = run.size > MAX_JOURNAL_AT_ONCE;
+        match &run.fold {
+            None if is_large => run.read_in_background(&mut self.reader),
+            Some(fold) if fold.is_glimpse() => run.read_in_background(&mut self.reader),
+            _ => run.read_more(),
+        }
+    }
+
+    /// Watches what can change next: the run directory until there is a journal, the journal, the process.
+    fn watch_run(&mut self, id: &str) {
+        let Some(run) = self.runs.get_mut(id) else { return };
+        if !run.is_journal_watched {
+            if let Some(watch) = run.watch.take() {
+                self.watched.remove(&watch);
+                self.watches.unwatch(watch);
+            }
+            let journal = self.watches.watch_file(&run.dir.journal());
+            run.is_journal_watched = journal.is_some();
+            run.watch = journal.or_else(|| self.watches.watch_entries(&run.dir.path));
+            let watch = run.watch.map(|watch| (watch, Watched::Run(id.to_owned())));
+            self.watched.extend(watch);
+        }
+        let pid = run.fold.as_ref().map_or(0, |fold| fold.state.info.pid);
+        if run.is_alive && pid != 0 && run.watched_pid != Some(pid) {
+            run.watched_pid = self.watches.watch_exit(pid).then_some(pid);
+            // It may have ended before it was watched.
+            run.is_alive = run.dir.is_running();
+        }
+    }
+
+    /// Reads the journals that the first overview needs, newest first.
+    fn read_recent(&mut self, now_ms: i64) {
+        let since_ms = midnight_ms(now_ms, &self.zone).min(now_ms.saturating_sub(ATTENTION_MS));
+        let is_recent =
+            |run: &FollowedRun| run.has_started() && (run.is_alive || run.modified_ms >= since_ms);
+        let recent: Vec<String> = (self.runs.iter().rev())
+            .filter(|(_, run)| run.fold.is_none() && is_recent(run))
+            .map(|(id, _)| id.clone())
+            .collect();
+        let mut room = MAX_READ_AT_ONCE;
+        for (nth, id) in recent.iter().enumerate() {
+            let Some(run) = self.runs.get_mut(id) else { continue };
+            if run.size > MAX_JOURNAL_AT_ONCE || run.size > room {
+                run.read_in_background(&mut self.reader);
+            } else {
+                room -= run.size;
+                run.read_more();
+            }
+            if run.is_alive || nth < MAX_IDLE_WATCHES {
+                self.watch_run(id);
+            }
+        }
+    }
+
+    /// Reads finished runs that were active since a time, in a thread. Cards follow with later updates.
+    pub fn load_since(&mut self, since_ms: i64) {
+        for run in self.runs.values_mut().rev() {
+            if run.fold.is_none() && run.has_started() && run.modified_ms >= since_ms {
+                run.read_in_background(&mut self.reader);
+            }
+        }
+    }
+
+    /// The whole state of a run. Reads the journal if that has not happened yet.
+    pub fn run(&mut self, id: &str) -> Option<&RunState> {
+        if self.runs.get(id)?.fold.is_none() {
+            self.read(id);
+        }
+        self.state(id)
+    }
+
+    /// The state of a run, if its journal was read.
+    pub fn state(&self, id: &str) -> Option<&RunState> {
+        Some(&self.runs.get(id)?.fold.as_ref()?.state)
+    }
+
+    pub fn run_dir(&self, id: &str) -> Option<&RunDir> {
+        self.runs.get(id).map(|run| &run.dir)
+    }
+
+    pub fn is_alive(&self, id: &str) -> bool {
+        self.runs.get(id).is_some_and(|run| run.is_alive)
+    }
+
+    /// The ids of all runs that have started, oldest first.
+    pub fn ids(&self) -> impl Iterator<Item = &str> {
+        self.runs.iter().filter(|(_, run)| run.has_started()).map(|(id, _)| id.as_str())
+    }
+
+    pub fn zone(&self) -> &TimeZone {
+        &self.zone
+    }
+
+    /// `None` for runs that are unknown or were not read.
+    pub fn card(&self, id: &str, now_ms: i64) -> Option<RunCard> {
+        let run = self.runs.get(id)?;
+        let state = &run.fold.as_ref()?.state;
+        let project = self.projects.get(&run.project);
+        Some(RunCard::of(
+            state,
+            &CardContext {
+                id,
+                project: project.map_or("", |project| &project.name),
+                fallback_name: run.fallback_name.as_deref(),
+                is_alive: run.is_alive && !run.is_removed,
+                is_removed: run.is_removed,
+                reading: run.reading(),
+                now_ms,
+                zone: &self.zone,
+            },
+        ))
+    }
+
+    pub fn cards(&self, now_ms: i64) -> Vec<RunCard> {
+        self.runs.keys().filter_map(|id| self.card(id, now_ms)).collect()
+    }
+
+    pub fn overview(&self, now_ms: i64) -> Overview {
+        let unread = self.runs.values().filter(|run| run.fold.is_none() && run.has_started());
+        let mut overview = Overview::of(self.cards(now_ms), unread.count(), now_ms, &self.zone);
+        overview.unreadable = self.unreadable();
+        overview
+    }
+
+    fn unreadable(&self) -> Vec<UnreadableProject> {
+        let shown = |path: &Path, reason: &str| UnreadableProject {
+            path: strip_control_chars(&path.display().to_string()),
+            reason: strip_control_chars(reason),
+        };
+        let home = self.problem.iter().map(|why| shown(&self.home, why));
+        let projects = self.projects.iter().filter_map(|(dir, project)| {
+            let path = project.root.as_deref().unwrap_or(dir);
+            project.problem.as_ref().map(|why| shown(path, why))
+        });
+        home.chain(projects).collect()
+    }
+}
+
+impl AsFd for Monitor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd()
+    }
+}
+
+/// The last component of a project's path, or else of its state directory, without the hash.
+fn project_name(root: Option<&Path>, dir: &Path) -> String {
+    if let Some(name) = root.and_then(Path::file_name) {
+        return name.to_string_lossy().into_owned();
+    }
+    let name = dir.file_name().unwrap_or_default().to_string_lossy();
+    name.rsplit_once('-').map_or(&*name, |(label, _)| label).to_owned()
+}
+
+/// The start of the day.
+fn midnight_ms(now_ms: i64, zone: &TimeZone) -> i64 {
+    let now = jiff::Timestamp::from_millisecond(now_ms).unwrap_or_default();
+    let start = now.to_zoned(zone.clone()).start_of_day();
+    start.map_or(now_ms, |start| start.timestamp().as_millisecond())
+}

@@ -1,0 +1,198 @@
+//! A thread that waits for changes of files and the end of processes, and makes one descriptor readable.
+//!
+//! The descriptors of a [`FileWatcher`] and of any number of [`ExitWatch`]es cannot be one for `poll(2)` on every
+//! system. The thread sleeps in `poll(2)` and has no timeout.
+
+use std::collections::HashSet;
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use ralph_process::{ExitWatch, FileWatcher, WatchId};
+use rustix::event::{PollFd, PollFlags};
+
+#[derive(Debug)]
+pub(crate) struct WatchThread {
+    shared: Arc<Mutex<Shared>>,
+    /// Wakes the thread.
+    control: Option<PipeWriter>,
+    notified: PipeReader,
+    notifier: Notifier,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    watcher: Option<FileWatcher>,
+    new_exits: Vec<(u32, ExitWatch)>,
+    changes: WatchedChanges,
+}
+
+/// What has happened since the last look.
+#[derive(Debug, Default)]
+pub(crate) struct WatchedChanges {
+    pub(crate) files: HashSet<WatchId>,
+    /// Pids of processes that have ended.
+    pub(crate) ended: Vec<u32>,
+}
+
+/// Makes the descriptor readable.
+#[derive(Debug, Clone)]
+pub(crate) struct Notifier(Arc<PipeWriter>);
+
+impl Notifier {
+    pub(crate) fn notify(&self) {
+        // A full pipe is readable already.
+        let _ = (&*self.0).write(b"!");
+    }
+}
+
+impl WatchThread {
+    /// # Errors
+    /// There are too many open files.
+    pub(crate) fn start() -> io::Result<WatchThread> {
+        let (control_reader, control) = io::pipe()?;
+        let (notified, notifier) = io::pipe()?;
+        for fd in [control_reader.as_fd(), notified.as_fd(), notifier.as_fd()] {
+            rustix::io::ioctl_fionbio(fd, true)?;
+        }
+        let notifier = Notifier(Arc::new(notifier));
+        // Without a watcher, only ends of processes are seen.
+        let watcher = FileWatcher::new().ok();
+        let changed_fd = watcher.as_ref().map(|it| it.as_fd().try_clone_to_owned()).transpose()?;
+        let shared = Shared { watcher, new_exits: Vec::new(), changes: WatchedChanges::default() };
+        let shared = Arc::new(Mutex::new(shared));
+        let waiter = Waiter {
+            shared: Arc::clone(&shared),
+            changed_fd,
+            control: control_reader,
+            notifier: notifier.clone(),
+            exits: Vec::new(),
+        };
+        let thread =
+            std::thread::Builder::new().name("watch".to_owned()).spawn(move || waiter.run())?;
+        Ok(WatchThread { shared, control: Some(control), notified, notifier, thread: Some(thread) })
+    }
+
+    pub(crate) fn notifier(&self) -> Notifier {
+        self.notifier.clone()
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.notified.as_fd()
+    }
+
+    fn shared(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn watch_entries(&self, dir: &Path) -> Option<WatchId> {
+        self.shared().watcher.as_mut()?.watch_entries(dir).ok()
+    }
+
+    pub(crate) fn watch_file(&self, file: &Path) -> Option<WatchId> {
+        self.shared().watcher.as_mut()?.watch_file(file).ok()
+    }
+
+    pub(crate) fn unwatch(&self, id: WatchId) {
+        if let Some(watcher) = &mut self.shared().watcher {
+            watcher.unwatch(id);
+        }
+    }
+
+    /// Returns whether the process exists.
+    pub(crate) fn watch_exit(&self, pid: u32) -> bool {
+        let Some(watch) = ExitWatch::new(pid) else { return false };
+        self.shared().new_exits.push((pid, watch));
+        if let Some(control) = &self.control {
+            let _ = (&*control).write(b"!");
+        }
+        true
+    }
+
+    /// What has happened since the last call. The descriptor is readable again at the next change.
+    pub(crate) fn take_changes(&self) -> WatchedChanges {
+        drain(&self.notified);
+        std::mem::take(&mut self.shared().changes)
+    }
+}
+
+impl Drop for WatchThread {
+    fn drop(&mut self) {
+        // The thread ends when its control pipe closes.
+        self.control = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Returns whether the other end is open.
+fn drain(mut pipe: &PipeReader) -> bool {
+    let mut bytes = [0; 64];
+    loop {
+        match pipe.read(&mut bytes) {
+            Ok(0) => return false,
+            Ok(_) => {}
+            Err(_) => return true,
+        }
+    }
+}
+
+/// The thread's own part.
+#[derive(Debug)]
+struct Waiter {
+    shared: Arc<Mutex<Shared>>,
+    changed_fd: Option<OwnedFd>,
+    control: PipeReader,
+    notifier: Notifier,
+    exits: Vec<(u32, ExitWatch)>,
+}
+
+impl Waiter {
+    fn run(mut self) {
+        loop {
+            self.wait();
+            if !drain(&self.control) {
+                return;
+            }
+            self.collect();
+        }
+    }
+
+    fn wait(&self) {
+        let fds = [Some(self.control.as_fd()), self.changed_fd.as_ref().map(AsFd::as_fd)];
+        let exits = self.exits.iter().filter_map(|(_, exit)| exit.fd());
+        let mut polled: Vec<PollFd<'_>> = (fds.into_iter().flatten().chain(exits))
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+            .collect();
+        let _ = rustix::event::poll(&mut polled, None);
+    }
+
+    fn collect(&mut self) {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        self.exits.append(&mut shared.new_exits);
+        let files = shared.watcher.as_mut().map(FileWatcher::take_changes).unwrap_or_default();
+        let mut ended = Vec::new();
+        self.exits.retain(|(pid, exit)| {
+            let has_ended = exit.fd().is_none_or(is_readable);
+            if has_ended {
+                ended.push(*pid);
+            }
+            !has_ended
+        });
+        if !files.is_empty() || !ended.is_empty() {
+            shared.changes.files.extend(files);
+            shared.changes.ended.extend(ended);
+            self.notifier.notify();
+        }
+    }
+}
+
+fn is_readable(fd: BorrowedFd<'_>) -> bool {
+    let mut polled = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+    rustix::event::poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
+}
