@@ -5,19 +5,22 @@ use std::io;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// Runs a program that takes over the terminal, without the variables `unset`, and waits for its end.
+/// Runs a program that takes over the terminal, and waits for its end. `Some` sets a variable, `None` removes it.
 ///
 /// # Errors
 /// It cannot be started.
-pub fn run_in_terminal(command: &[OsString], unset: &[&str]) -> io::Result<()> {
+pub fn run_in_terminal(command: &[OsString], env: &[(&str, Option<OsString>)]) -> io::Result<()> {
     let Some((program, args)) = command.split_first() else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "empty command"));
     };
     let mut command = Command::new(program);
     command.args(args);
-    unset.iter().for_each(|name| {
-        command.env_remove(name);
-    });
+    for (name, value) in env {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
     let mut child = command.spawn()?;
     // A short command in another thread may have collected the exit status.
     let _ = child.wait();

@@ -20,5 +20,6 @@ pub mod sandbox;
 pub mod settings;
 pub mod stories;
 pub mod tasks;
+pub mod ui;
 pub mod work;
 pub mod worker;

@@ -9,64 +9,65 @@ use crate::theme::{Role, Theme};
 
 /// A text with its meaning.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Span {
-    pub text: String,
-    pub role: Role,
+pub(crate) struct Span {
+    pub(crate) text: String,
+    pub(crate) role: Role,
 }
 
-pub fn span(text: impl Into<String>, role: Role) -> Span {
+pub(crate) fn span(text: impl Into<String>, role: Role) -> Span {
     Span { text: text.into(), role }
 }
 
 /// One line: text from the left, text at the right end, and what is between them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Row {
-    pub left: Vec<Span>,
-    pub right: Vec<Span>,
+pub(crate) struct Row {
+    pub(crate) left: Vec<Span>,
+    pub(crate) right: Vec<Span>,
     /// A hairline fills the gap.
-    pub is_ruled: bool,
+    pub(crate) is_ruled: bool,
     /// `Some(true)` for an added line, `Some(false)` for a removed one.
-    pub diff: Option<bool>,
+    pub(crate) diff: Option<bool>,
 }
 
 impl Row {
-    pub fn new(left: Vec<Span>) -> Row {
+    pub(crate) fn new(left: Vec<Span>) -> Row {
         Row { left, ..Row::default() }
     }
 
-    pub fn of(text: impl Into<String>, role: Role) -> Row {
+    pub(crate) fn of(text: impl Into<String>, role: Role) -> Row {
         Row::new(vec![span(text, role)])
     }
 
-    pub fn blank() -> Row {
+    pub(crate) fn blank() -> Row {
         Row::default()
     }
 
-    pub fn with_right(self, right: Vec<Span>) -> Row {
+    pub(crate) fn with_right(self, right: Vec<Span>) -> Row {
         Row { right, ..self }
-    }
-
-    /// The text, for searches and tests.
-    pub fn text(&self) -> String {
-        let texts = |spans: &[Span]| spans.iter().map(|span| span.text.as_str()).collect::<String>();
-        format!("{} {}", texts(&self.left), texts(&self.right))
     }
 }
 
 #[derive(Debug)]
-pub struct Canvas<'b> {
-    pub buffer: &'b mut Buffer,
-    pub theme: Theme,
-    pub cursor: Option<Position>,
+pub(crate) struct Canvas<'b> {
+    pub(crate) buffer: &'b mut Buffer,
+    pub(crate) theme: Theme,
+    pub(crate) cursor: Option<Position>,
 }
 
 impl Canvas<'_> {
     /// Writes at most `room` columns, with an ellipsis if there is more. Returns the columns used.
-    pub fn put(&mut self, x: u16, y: u16, room: u16, text: &str, role: Role) -> u16 {
+    pub(crate) fn put(&mut self, x: u16, y: u16, room: u16, text: &str, role: Role) -> u16 {
         self.put_styled(x, y, room, text, self.theme.style(role))
     }
 
-    pub fn put_styled(&mut self, x: u16, y: u16, room: u16, text: &str, style: Style) -> u16 {
+    pub(crate) fn put_styled(
+        &mut self,
+        x: u16,
+        y: u16,
+        room: u16,
+        text: &str,
+        style: Style,
+    ) -> u16 {
         let area = self.buffer.area;
         if !area.contains(Position { x, y }) {
             return 0;
@@ -78,13 +79,13 @@ impl Canvas<'_> {
     }
 
     /// Writes the text so that it ends before `right`.
-    pub fn put_right(&mut self, right: u16, y: u16, text: &str, role: Role) {
+    pub(crate) fn put_right(&mut self, right: u16, y: u16, text: &str, role: Role) {
         let width = columns(&self.theme.text(text));
         let x = right.saturating_sub(width);
         self.put(x, y, width, text, role);
     }
 
-    pub fn put_spans(&mut self, x: u16, y: u16, room: u16, spans: &[Span]) -> u16 {
+    pub(crate) fn put_spans(&mut self, x: u16, y: u16, room: u16, spans: &[Span]) -> u16 {
         let mut used = 0;
         for (at, part) in spans.iter().enumerate() {
             let rest: u16 = spans[at + 1..].iter().map(|span| columns(&span.text)).sum();
@@ -105,7 +106,7 @@ impl Canvas<'_> {
     }
 
     /// Draws a line from `area.x` to its end. The left side gives way to the right one.
-    pub fn row(&mut self, area: Rect, row: &Row) {
+    pub(crate) fn row(&mut self, area: Rect, row: &Row) {
         if let Some(style) = row.diff.and_then(|is_added| self.theme.diff_background(is_added)) {
             self.buffer.set_style(area, style);
         }
@@ -120,13 +121,13 @@ impl Canvas<'_> {
         }
     }
 
-    pub fn rule(&mut self, x: u16, y: u16, width: u16) {
+    pub(crate) fn rule(&mut self, x: u16, y: u16, width: u16) {
         let line = "─".repeat(usize::from(width));
         self.put(x, y, width, &line, Role::Line);
     }
 
     /// A rule with a title at its left end and a remark at its right end.
-    pub fn titled_rule(&mut self, area: Rect, title: &[Span], remark: &[Span]) {
+    pub(crate) fn titled_rule(&mut self, area: Rect, title: &[Span], remark: &[Span]) {
         self.rule(area.x, area.y, area.width);
         let width = |spans: &[Span]| spans.iter().map(|span| columns(&span.text)).sum::<u16>();
         if !title.is_empty() {
@@ -144,14 +145,14 @@ impl Canvas<'_> {
         }
     }
 
-    pub fn vertical_rule(&mut self, x: u16, top: u16, bottom: u16) {
+    pub(crate) fn vertical_rule(&mut self, x: u16, top: u16, bottom: u16) {
         for y in top..bottom {
             self.put(x, y, 1, "│", Role::Line);
         }
     }
 
     /// Marks a selected line. Without a background for it, the whole line is reversed in one style.
-    pub fn select(&mut self, area: Rect) {
+    pub(crate) fn select(&mut self, area: Rect) {
         match self.theme.selected_background() {
             Some(style) => self.buffer.set_style(area, style),
             None => {
@@ -165,7 +166,7 @@ impl Canvas<'_> {
         }
     }
 
-    pub fn clear(&mut self, area: Rect) {
+    pub(crate) fn clear(&mut self, area: Rect) {
         for position in area.intersection(self.buffer.area).positions() {
             if let Some(cell) = self.buffer.cell_mut(position) {
                 cell.reset();
@@ -174,7 +175,7 @@ impl Canvas<'_> {
     }
 
     /// A cleared box with a border. Returns its inside.
-    pub fn dialog(&mut self, area: Rect, title: &str, remark: &str) -> Rect {
+    pub(crate) fn dialog(&mut self, area: Rect, title: &str, remark: &str) -> Rect {
         self.clear(area);
         let Rect { x, y, width, height } = area;
         let line = "─".repeat(usize::from(width.saturating_sub(2)));
@@ -188,12 +189,17 @@ impl Canvas<'_> {
         if !remark.is_empty() {
             self.put_right(area.right() - 3, y, &format!(" {remark} "), Role::Muted);
         }
-        Rect { x: x + 1, y: y + 1, width: width.saturating_sub(2), height: height.saturating_sub(2) }
+        Rect {
+            x: x + 1,
+            y: y + 1,
+            width: width.saturating_sub(2),
+            height: height.saturating_sub(2),
+        }
     }
 }
 
 /// The text, cut to `room` columns with an ellipsis.
-pub fn cut(text: &str, room: usize, ellipsis: &str) -> String {
+pub(crate) fn cut(text: &str, room: usize, ellipsis: &str) -> String {
     if display_width(text) <= room {
         return text.to_owned();
     }
@@ -203,16 +209,17 @@ pub fn cut(text: &str, room: usize, ellipsis: &str) -> String {
 }
 
 /// A path cut from the left at a slash.
-pub fn cut_path(path: &str, room: usize, ellipsis: &str) -> String {
+pub(crate) fn cut_path(path: &str, room: usize, ellipsis: &str) -> String {
     if display_width(path) <= room {
         return path.to_owned();
     }
-    let end = ralph_report::width::suffix_within(path, room.saturating_sub(display_width(ellipsis)));
+    let end =
+        ralph_report::width::suffix_within(path, room.saturating_sub(display_width(ellipsis)));
     let end = end.find('/').map_or(end, |slash| &end[slash..]);
     format!("{ellipsis}{end}")
 }
 
-pub fn columns(text: &str) -> u16 {
+pub(crate) fn columns(text: &str) -> u16 {
     u16::try_from(display_width(text)).unwrap_or(u16::MAX)
 }
 

@@ -1,9 +1,13 @@
 //! What the screen shows, gathered by [`app`](crate::app) from the monitor.
 
+use std::collections::HashMap;
+
 use jiff::tz::TimeZone;
 
 use ralph_events::event::TodoItem;
 use ralph_events::run_state::RunState;
+use ralph_monitor::CheckLog;
+use ralph_monitor::diff::{FileDiff, RunDiff};
 use ralph_report::check_view::{CheckRun, CheckView};
 use ralph_report::overview::{Overview, SectionKind};
 use ralph_report::run_card::RunCard;
@@ -11,35 +15,43 @@ use ralph_report::story_view::StoryView;
 use ralph_report::transcript::Item;
 
 #[derive(Debug)]
-pub struct Data {
-    pub overview: Overview,
+pub struct Data<'a> {
+    pub overview: &'a Overview,
     pub now_ms: i64,
-    pub zone: TimeZone,
+    pub zone: &'a TimeZone,
     /// The run of the preview or the run page.
-    pub run: Option<RunData>,
+    pub run: Option<RunData<'a>>,
 }
 
-/// One run in full.
-#[derive(Debug, Default)]
-pub struct RunData {
-    pub id: String,
-    pub state: RunState,
+/// One run in full. What only one tab shows is there while that tab is.
+#[derive(Debug)]
+pub struct RunData<'a> {
+    pub id: &'a str,
+    pub state: &'a RunState,
     /// A part of the transcript, oldest first.
-    pub items: Vec<Item>,
+    pub items: Vec<&'a Item>,
     /// There are items before these.
     pub has_older: bool,
     /// There are items after these.
     pub has_newer: bool,
-    pub todo: Vec<TodoItem>,
+    pub todo: &'a [TodoItem],
+    pub detail: &'a Detail,
+}
+
+/// What the tabs of a run show.
+#[derive(Debug, Default)]
+pub struct Detail {
     pub stories: Vec<StoryView>,
     /// Why there are no stories.
     pub stories_error: Option<String>,
     pub diff: DiffState,
+    /// The changes of the file on the diff tab, by its path.
+    pub file_diff: Option<(String, Result<FileDiff, String>)>,
     pub checks: Vec<CheckView>,
     /// The output of the check on the checks tab.
     pub check_output: Option<CheckOutput>,
-    /// The ends of the logs of failed checks in `items`.
-    pub check_logs: std::collections::HashMap<String, CheckOutputText>,
+    /// The ends of the logs of failed checks in the transcript.
+    pub check_logs: HashMap<String, CheckLog>,
     /// The lines of the report.
     pub report: Vec<String>,
 }
@@ -51,63 +63,22 @@ pub enum DiffState {
     /// git works on it.
     Loading,
     Failed(String),
-    Ready(Diff),
-}
-
-/// What a run changed.
-#[derive(Debug, Default, Clone, PartialEq)]
-pub struct Diff {
-    pub commits: usize,
-    pub added: u64,
-    pub removed: u64,
-    /// Not committed ones first.
-    pub files: Vec<DiffFile>,
-    /// Files that are not listed.
-    pub more: usize,
-}
-
-#[derive(Debug, Default, Clone, PartialEq)]
-pub struct DiffFile {
-    pub path: String,
-    /// `M`, `A`, `D`, `R`.
-    pub status: char,
-    pub added: u64,
-    pub removed: u64,
-    pub is_committed: bool,
-    pub lines: Vec<DiffLine>,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub enum DiffLine {
-    Hunk(String),
-    Context { old: u64, new: u64, text: String },
-    Removed { old: u64, text: String },
-    Added { new: u64, text: String },
-    /// A remark: binary, or too large.
-    Note(String),
+    Ready(RunDiff),
 }
 
 #[derive(Debug)]
 pub struct CheckOutput {
     pub run: CheckRun,
-    pub log: Result<CheckOutputText, String>,
+    pub log: Result<CheckLog, String>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct CheckOutputText {
-    /// Lines in all.
-    pub total: usize,
-    /// The last lines.
-    pub lines: Vec<String>,
-}
-
-impl Data {
+impl Data<'_> {
     pub fn card(&self, id: &str) -> Option<&RunCard> {
         self.overview.cards().find(|card| card.id == id)
     }
 
     /// The data of a run, if it is the one that is loaded.
-    pub fn run(&self, id: &str) -> Option<&RunData> {
+    pub fn run(&self, id: &str) -> Option<&RunData<'_>> {
         self.run.as_ref().filter(|run| run.id == id)
     }
 
@@ -129,6 +100,15 @@ impl Data {
     pub fn ago(&self, since_ms: i64) -> String {
         let ms = u64::try_from(self.now_ms - since_ms).unwrap_or(0);
         format!("{} ago", ralph_events::text::format_minutes(ms))
+    }
+
+    /// `12s`, `1m2s`.
+    pub fn span(ms: i64) -> String {
+        let seconds = u64::try_from(ms / 1000).unwrap_or(0);
+        match seconds {
+            0..60 => format!("{seconds}s"),
+            _ => ralph_events::text::format_duration(seconds * 1000),
+        }
     }
 
     /// The run with the oldest open question.

@@ -115,6 +115,9 @@ pub enum CliCommand {
     /// Remove ended runs from the list.
     Rm(commands::worker::RmArgs),
 
+    /// Watch and steer all runs in the terminal.
+    Ui(commands::ui::UiArgs),
+
     /// Print a starter prompt.
     Template(commands::worker::TemplateArgs),
 
@@ -164,7 +167,7 @@ pub enum CliCommand {
 }
 
 /// The commands as the help lists them.
-const COMMAND_GROUPS: [(&str, &[&str]); 6] = [
+const COMMAND_GROUPS: [(&str, &[&str]); 7] = [
     ("Loops", &["run", "plan", "build", "prompt", "work"]),
     ("Task lists", &["new", "tasks", "archive"]),
     (
@@ -174,6 +177,7 @@ const COMMAND_GROUPS: [(&str, &[&str]); 6] = [
             "rm", "template",
         ],
     ),
+    ("Watch", &["ui"]),
     ("Look back", &["runs", "report", "replay"]),
     ("Set up", &["init", "doctor", "settings", "agents", "sandbox", "plugin"]),
     ("Other", &["demo", "hook", "completions", "man"]),
@@ -313,6 +317,7 @@ fn dispatch(mut cli: Cli) -> Result<u8, Error> {
         CliCommand::Wait(args) => commands::worker::wait(&args),
         CliCommand::Send(args) => commands::worker::send(&args),
         CliCommand::Rm(args) => commands::worker::rm(&args),
+        CliCommand::Ui(args) => commands::ui::ui(&cli.project, &args),
         CliCommand::Template(args) => commands::worker::template(project()?.root(), &args),
         CliCommand::WorkerLoop(args) => crate::executors::local::run_in_window(&args.name),
         CliCommand::Init(args) => commands::init::init(&project()?, &args),

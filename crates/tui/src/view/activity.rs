@@ -5,9 +5,9 @@ use ratatui_core::layout::Rect;
 use ralph_events::event::{FileEdit, TodoStatus};
 use ralph_events::run_state::IterationRecord;
 use ralph_events::text::format_duration;
+use ralph_monitor::CheckLog;
 use ralph_report::check_view::CheckMark;
 use ralph_report::run_card::RunCard;
-use ralph_report::status_line::format_span;
 use ralph_report::transcript::{
     CheckItem, Item, ItemKind, Level, ToolItem, ToolStatus, Voice, Wait,
 };
@@ -16,7 +16,7 @@ use ralph_report::width::wrap;
 use super::fleet::cost_text;
 use super::{Target, View};
 use crate::canvas::{Row, Span, columns, span};
-use crate::data::{CheckOutputText, RunData};
+use crate::data::{Data, RunData};
 use crate::theme::Role;
 
 /// Where texts start, after the time.
@@ -34,7 +34,7 @@ pub(crate) struct Line {
 }
 
 impl View<'_, '_> {
-    pub(super) fn activity(&mut self, area: Rect, run: &RunData, card: &RunCard) {
+    pub(super) fn activity(&mut self, area: Rect, run: &RunData<'_>, card: &RunCard) {
         let width = usize::from(area.width) - 2;
         let mut lines = self.lines(run, card, width);
         if lines.is_empty() {
@@ -99,7 +99,7 @@ impl View<'_, '_> {
         }
     }
 
-    fn lines(&self, run: &RunData, card: &RunCard, width: usize) -> Vec<Line> {
+    fn lines(&self, run: &RunData<'_>, card: &RunCard, width: usize) -> Vec<Line> {
         let mut lines: Vec<Line> = Vec::new();
         let mut at = 0;
         while let Some(item) = run.items.get(at) {
@@ -163,7 +163,7 @@ impl View<'_, '_> {
         rows
     }
 
-    fn item_rows(&self, item: &Item, run: &RunData, card: &RunCard, width: usize) -> Vec<Row> {
+    fn item_rows(&self, item: &Item, run: &RunData<'_>, card: &RunCard, width: usize) -> Vec<Row> {
         match &item.kind {
             ItemKind::Iteration { number } => vec![self.iteration_row(*number, run, card)],
             ItemKind::Text { voice, text, .. } => {
@@ -174,7 +174,7 @@ impl View<'_, '_> {
                 self.text_rows(item.time_ms, &[], text, role, width)
             }
             ItemKind::Tool(tool) => self.tool_rows(tool, item.time_ms, width),
-            ItemKind::Check(check) => check_rows(check, run.check_logs.get(&check.log)),
+            ItemKind::Check(check) => check_rows(check, run.detail.check_logs.get(&check.log)),
             ItemKind::Commit { id, subject } => {
                 let before = [span("Committed ", Role::Ink), span(format!("{id} "), Role::Strong)];
                 self.text_rows(item.time_ms, &before, subject, Role::Ink, width)
@@ -182,7 +182,13 @@ impl View<'_, '_> {
             ItemKind::Question { text, is_answered, .. } => {
                 let word = if *is_answered { "asked " } else { "asks " };
                 let role = if *is_answered { Role::Muted } else { Role::Attention };
-                self.text_rows(item.time_ms, &[span("?  ", role), span(word, role)], text, Role::Ink, width)
+                self.text_rows(
+                    item.time_ms,
+                    &[span("?  ", role), span(word, role)],
+                    text,
+                    Role::Ink,
+                    width,
+                )
             }
             ItemKind::You { text, every, delivered_in, .. } => {
                 let note = match (delivered_in, every) {
@@ -191,7 +197,13 @@ impl View<'_, '_> {
                     (None, false) => format!("waits for iteration {}", card.iteration + 1),
                 };
                 let room = width.saturating_sub(note.len() + 1);
-                let mut rows = self.text_rows(item.time_ms, &[span("you  ", Role::Strong)], text, Role::Ink, room);
+                let mut rows = self.text_rows(
+                    item.time_ms,
+                    &[span("you  ", Role::Strong)],
+                    text,
+                    Role::Ink,
+                    room,
+                );
                 rows[0].right = vec![span(note, Role::Muted)];
                 rows
             }
@@ -206,7 +218,13 @@ impl View<'_, '_> {
                     ),
                 };
                 let text = format!("{} {is} claimed, not proven: {reason}", stories.join(", "));
-                self.text_rows(item.time_ms, &[span("~ ", Role::Attention)], &text, Role::Ink, width)
+                self.text_rows(
+                    item.time_ms,
+                    &[span("~ ", Role::Attention)],
+                    &text,
+                    Role::Ink,
+                    width,
+                )
             }
             ItemKind::Wait { reason, until_ms, ended_ms } => {
                 let text = self.wait_text(*reason, *until_ms, *ended_ms, item.time_ms);
@@ -223,7 +241,7 @@ impl View<'_, '_> {
         }
     }
 
-    fn iteration_row(&self, number: u32, run: &RunData, card: &RunCard) -> Row {
+    fn iteration_row(&self, number: u32, run: &RunData<'_>, card: &RunCard) -> Row {
         let record = run.state.iterations.iter().rfind(|record| record.number == number);
         let bar = card.bars.iter().rfind(|bar| bar.iteration == number);
         let mut left = vec![span(format!("iteration {number}"), Role::Strong)];
@@ -287,7 +305,7 @@ impl View<'_, '_> {
         }
         left.push(span(tool.text(), Role::Ink));
         let right = match tool.status {
-            ToolStatus::Running => format_span(self.data.now_ms - started_ms),
+            ToolStatus::Running => Data::span(self.data.now_ms - started_ms),
             _ => tool.note.clone(),
         };
         let mut rows = vec![Row::new(left).with_right(vec![span(right, note)])];
@@ -301,7 +319,13 @@ impl View<'_, '_> {
         rows
     }
 
-    fn wait_text(&self, reason: Wait, until_ms: i64, ended_ms: Option<i64>, since_ms: i64) -> String {
+    fn wait_text(
+        &self,
+        reason: Wait,
+        until_ms: i64,
+        ended_ms: Option<i64>,
+        since_ms: i64,
+    ) -> String {
         let word = match reason {
             Wait::RateLimit => "rate limit",
             Wait::Backoff => "back-off before a retry",
@@ -309,7 +333,7 @@ impl View<'_, '_> {
             Wait::Parked => "waits for your answer",
         };
         match ended_ms {
-            Some(ended) => format!("{word}, {}", format_span(ended - since_ms)),
+            Some(ended) => format!("{word}, {}", Data::span(ended - since_ms)),
             None if until_ms < i64::MAX => format!("{word} until {}", self.data.clock(until_ms)),
             None => word.to_owned(),
         }
@@ -333,7 +357,7 @@ fn is_done_lookup(item: &Item) -> bool {
 }
 
 /// Reads and searches in a row.
-fn lookups_row(items: &[Item]) -> Row {
+fn lookups_row(items: &[&Item]) -> Row {
     let names: Vec<String> = items
         .iter()
         .filter_map(|item| match &item.kind {
@@ -357,7 +381,8 @@ fn edit_rows(edit: &FileEdit) -> Vec<Row> {
     let rows = |text: &str, sign: &str, role: Role| -> Vec<Row> {
         text.lines().map(|line| bar_row(format!("{sign}{line}"), role)).collect()
     };
-    let mut rows: Vec<Row> = [rows(&edit.old, "-", Role::Failed), rows(&edit.new, "+", Role::Done)].concat();
+    let mut rows: Vec<Row> =
+        [rows(&edit.old, "-", Role::Failed), rows(&edit.new, "+", Role::Done)].concat();
     if edit.old.is_empty() || rows.len() > EDIT_LINES {
         rows.clear();
     }
@@ -378,7 +403,7 @@ fn output_rows(lines: &[&str], total: usize, width: usize) -> Vec<Row> {
     rows
 }
 
-fn check_rows(check: &CheckItem, log: Option<&CheckOutputText>) -> Vec<Row> {
+fn check_rows(check: &CheckItem, log: Option<&CheckLog>) -> Vec<Row> {
     let (sign, role) = match check.mark {
         None => ("●", Role::Working),
         Some(CheckMark::Passed) => ("✓", Role::Done),
@@ -392,20 +417,21 @@ fn check_rows(check: &CheckItem, log: Option<&CheckOutputText>) -> Vec<Row> {
     let mut rows = vec![Row::new(left).with_right(vec![span(&check.note, note)])];
     if let (Some(CheckMark::Failed), Some(log)) = (check.mark, log) {
         // The end of an output says what failed.
-        let lines: Vec<&str> = log.lines.iter().map(String::as_str).filter(|line| !line.trim().is_empty()).collect();
+        let lines: Vec<&str> =
+            log.lines.iter().map(String::as_str).filter(|line| !line.trim().is_empty()).collect();
         let last = &lines[lines.len().saturating_sub(OUTPUT_LINES)..];
         rows.extend(output_rows(last, log.total, 0));
     }
     rows
 }
 
-fn todo_row(run: &RunData) -> Row {
+fn todo_row(run: &RunData<'_>) -> Row {
     let done = run.todo.iter().filter(|item| item.status == TodoStatus::Completed).count();
     let mut left = vec![
         span(" ".repeat(INDENT), Role::Ink),
         span(format!("todo {done}/{}", run.todo.len()), Role::Muted),
     ];
-    for item in &run.todo {
+    for item in run.todo {
         let (sign, sign_role, role) = match item.status {
             TodoStatus::Completed => ("✓", Role::Done, Role::Muted),
             TodoStatus::InProgress => ("●", Role::Working, Role::Ink),

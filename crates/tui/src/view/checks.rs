@@ -19,18 +19,20 @@ const NO_CHECKS: &str = "This run has no checks: nothing proves it. Add guardrai
                          .ralph/settings.json.";
 
 impl View<'_, '_> {
-    pub(super) fn checks(&mut self, area: Rect, run: &RunData) {
-        if run.checks.is_empty() {
+    pub(super) fn checks(&mut self, area: Rect, run: &RunData<'_>) {
+        if run.detail.checks.is_empty() {
             self.canvas.put(area.x + 1, area.y + 1, area.width - 2, NO_CHECKS, Role::Muted);
             return;
         }
-        let selected = self.model.check.min(run.checks.len() - 1);
-        let rows = u16::try_from(run.checks.len()).unwrap_or(u16::MAX);
+        let selected = self.model.check.min(run.detail.checks.len() - 1);
+        let rows = u16::try_from(run.detail.checks.len()).unwrap_or(u16::MAX);
         let shown = rows.min(area.height / 3).max(1);
         self.check_heads(Rect { height: 1, ..area }, run);
         let first = (selected + 1).saturating_sub(usize::from(shown));
         let top = area.y + 1;
-        for ((at, check), y) in run.checks.iter().enumerate().skip(first).zip(top..top + shown) {
+        for ((at, check), y) in
+            run.detail.checks.iter().enumerate().skip(first).zip(top..top + shown)
+        {
             let line = Rect { y, height: 1, ..area };
             self.check_line(line, check);
             if at == selected {
@@ -41,7 +43,8 @@ impl View<'_, '_> {
         let mut y = top + shown;
         let ascii = self.canvas.theme.ascii;
         if area.height > 14 {
-            let marks = [CheckMark::Passed, CheckMark::Failed, CheckMark::Interrupted, CheckMark::NotRun];
+            let marks =
+                [CheckMark::Passed, CheckMark::Failed, CheckMark::Interrupted, CheckMark::NotRun];
             let sign = |mark: CheckMark| if ascii { mark.ascii_sign() } else { mark.sign() };
             let legend: Vec<String> =
                 marks.iter().map(|mark| format!("{} {}", sign(*mark), mark.as_str())).collect();
@@ -50,13 +53,18 @@ impl View<'_, '_> {
         }
         let detail = Rect { y, height: area.bottom().saturating_sub(y), ..area };
         if detail.height > 2 {
-            self.check_detail(detail, &run.checks[selected], run.check_output.as_ref());
+            self.check_detail(
+                detail,
+                &run.detail.checks[selected],
+                run.detail.check_output.as_ref(),
+            );
         }
     }
 
-    fn check_heads(&mut self, line: Rect, run: &RunData) {
+    fn check_heads(&mut self, line: Rect, run: &RunData<'_>) {
         let columns = Columns::for_width(line.width);
-        let mut head = |x: u16, text: &str| self.canvas.put(line.x + x, line.y, 20, text, Role::Muted);
+        let mut head =
+            |x: u16, text: &str| self.canvas.put(line.x + x, line.y, 20, text, Role::Muted);
         head(3, "check");
         if let Some(x) = columns.history {
             let count = run.state.iterations.len();
@@ -74,7 +82,8 @@ impl View<'_, '_> {
     fn check_line(&mut self, line: Rect, check: &CheckView) {
         let columns = Columns::for_width(line.width);
         let ascii = self.canvas.theme.ascii;
-        let sign = |mark: CheckMark| if ascii { mark.ascii_sign() } else { mark.sign() }.to_string();
+        let sign =
+            |mark: CheckMark| if ascii { mark.ascii_sign() } else { mark.sign() }.to_string();
         let Rect { x, y, .. } = line;
         let mark = check.latest.as_ref().map_or(CheckMark::NotRun, |latest| latest.mark);
         match check.running_since_ms {
@@ -118,12 +127,15 @@ impl View<'_, '_> {
         };
         let is_last_failure = check.last_failure.as_ref() == Some(run);
         let remark = match run.mark {
-            CheckMark::Failed if is_last_failure => format!("last failure: iteration {}", run.iteration),
+            CheckMark::Failed if is_last_failure => {
+                format!("last failure: iteration {}", run.iteration)
+            }
             _ => format!("iteration {}", run.iteration),
         };
         self.canvas.titled_rule(rule, &[span(title, Role::Strong)], &[span(remark, Role::Muted)]);
         let sign = if self.canvas.theme.ascii { run.mark.ascii_sign() } else { run.mark.sign() };
-        let mut facts: Vec<String> = run.exit.filter(|_| run.mark != CheckMark::Passed).map(exit_text).into_iter().collect();
+        let mut facts: Vec<String> =
+            run.exit.filter(|_| run.mark != CheckMark::Passed).map(exit_text).into_iter().collect();
         facts.push(format_duration(run.duration_ms));
         facts.push(self.data.clock(run.ended_ms));
         let mut text = format!("{}.", facts.join(", "));
@@ -145,16 +157,20 @@ impl View<'_, '_> {
         let line = Rect { x: area.x + 1, y: area.y + 1, width: area.width - 2, height: 1 };
         self.canvas.row(line, &Row::new(left).with_right(right));
         let rows: Vec<Row> = match log {
-            Ok(log) => log.lines.iter().map(|line| Row::of(format!("  {line}"), Role::Ink)).collect(),
+            Ok(log) => {
+                log.lines.iter().map(|line| Row::of(format!("  {line}"), Role::Ink)).collect()
+            }
             Err(error) => vec![Row::of(format!("  {error}"), Role::Muted)],
         };
         let gap = u16::from(area.height > 8);
-        let text = Rect { y: area.y + 2 + gap, height: area.height.saturating_sub(3 + 2 * gap), ..area };
+        let text =
+            Rect { y: area.y + 2 + gap, height: area.height.saturating_sub(3 + 2 * gap), ..area };
         // The end says what failed.
         let top = rows.len().saturating_sub(usize::from(text.height));
         let top = self.model.check_scroll.map_or(top, |scroll| scroll.min(top));
         self.scrolled(text, &rows, top);
-        let (total, shown) = (log.as_ref().map_or(0, |log| log.total), rows.len().min(usize::from(text.height)));
+        let (total, shown) =
+            (log.as_ref().map_or(0, |log| log.total), rows.len().min(usize::from(text.height)));
         let text = match total > shown {
             true => format!("{total} lines in all, the last {shown} shown. Log: {}", run.log),
             false => format!("Log: {}", run.log),
@@ -174,7 +190,9 @@ struct Columns {
 impl Columns {
     fn for_width(width: u16) -> Columns {
         match width {
-            96.. => Columns { name: 24, history: Some(28), passed: 60, took_end: 77, latest: Some(81) },
+            96.. => {
+                Columns { name: 24, history: Some(28), passed: 60, took_end: 77, latest: Some(81) }
+            }
             80.. => Columns { name: 24, history: Some(28), passed: 60, took_end: 77, latest: None },
             _ => Columns { name: 30, history: None, passed: 36, took_end: 53, latest: None },
         }

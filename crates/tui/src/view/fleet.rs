@@ -39,12 +39,13 @@ impl FleetLine<'_> {
 
 /// The lines of the list. Finished runs are cut to what fits, unless they are opened or a filter is set.
 pub(crate) fn fleet_lines<'d>(
-    data: &'d Data,
+    data: &'d Data<'_>,
     model: &Model,
     height: usize,
     is_spaced: bool,
 ) -> Vec<FleetLine<'d>> {
-    let mut lines: Vec<FleetLine<'d>> = data.overview.unreadable.iter().map(FleetLine::Unreadable).collect();
+    let mut lines: Vec<FleetLine<'d>> =
+        data.overview.unreadable.iter().map(FleetLine::Unreadable).collect();
     let shows_all = model.older_open || model.filter.is_some();
     let gap = |lines: &[FleetLine<'_>]| usize::from(is_spaced && !lines.is_empty());
     let mut hidden = data.overview.older - data.overview.section(SectionKind::Older).len();
@@ -156,7 +157,7 @@ impl View<'_, '_> {
     /// The list, scrolled so that the selected run is visible, and the chart below if there is room.
     pub(super) fn fleet(&mut self, area: Rect) {
         let has_chart = self.layout.is_wide && area.height >= 46;
-        let chart = if has_chart { 14 } else { 0 };
+        let chart = if has_chart { 15 } else { 0 };
         let area = Rect { height: area.height - chart, ..area };
         if has_chart {
             self.cost_chart(Rect { y: area.bottom(), height: chart, ..area });
@@ -166,7 +167,7 @@ impl View<'_, '_> {
         // Room between the list and what follows.
         let height = usize::from(area.height) - usize::from(!is_spaced);
         let lines = fleet_lines(self.data, self.model, height, is_spaced);
-        self.layout.fleet_height = height;
+        (self.layout.fleet_height, self.layout.is_spaced) = (height, is_spaced);
         self.layout.hits.push((area, Target::Fleet));
         let selected = self.model.selected_line(&lines);
         let last = selected.map_or(0, |at| {
@@ -182,7 +183,13 @@ impl View<'_, '_> {
             }
         }
         if lines.is_empty() {
-            self.canvas.put(area.x + 1, area.y, area.width, "No run matches the filter.", Role::Muted);
+            self.canvas.put(
+                area.x + 1,
+                area.y,
+                area.width,
+                "No run matches the filter.",
+                Role::Muted,
+            );
         }
     }
 

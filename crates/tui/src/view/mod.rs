@@ -53,6 +53,8 @@ pub struct Layout {
     pub is_too_small: bool,
     /// Rows of the fleet's list.
     pub fleet_height: usize,
+    /// Blank lines separate its groups.
+    pub is_spaced: bool,
     /// The lines of the scrolled pane: an item, and a line within it.
     pub anchors: Vec<(u64, u16)>,
     /// The first line that is shown, how many there are in all, and how many fit.
@@ -66,19 +68,28 @@ pub struct Layout {
 impl Layout {
     /// The target under the mouse that `wanted` accepts, the innermost first.
     pub fn hit(&self, at: Position, wanted: impl Fn(&Target) -> bool) -> Option<&Target> {
-        self.hits.iter().rev().find(|(area, target)| area.contains(at) && wanted(target)).map(|(_, target)| target)
+        self.hits
+            .iter()
+            .rev()
+            .find(|(area, target)| area.contains(at) && wanted(target))
+            .map(|(_, target)| target)
     }
 }
 
 pub(crate) struct View<'a, 'b> {
     pub(crate) canvas: Canvas<'b>,
     pub(crate) model: &'a Model,
-    pub(crate) data: &'a Data,
+    pub(crate) data: &'a Data<'a>,
     pub(crate) layout: Layout,
 }
 
 /// Draws a whole frame. Returns the layout, and where the cursor is.
-pub fn draw(model: &Model, data: &Data, theme: Theme, buffer: &mut Buffer) -> (Layout, Option<Position>) {
+pub fn draw<'a>(
+    model: &'a Model,
+    data: &'a Data<'a>,
+    theme: Theme,
+    buffer: &mut Buffer,
+) -> (Layout, Option<Position>) {
     let area = buffer.area;
     let canvas = Canvas { buffer, theme, cursor: None };
     let mut view = View { canvas, model, data, layout: Layout::default() };
@@ -196,7 +207,12 @@ impl View<'_, '_> {
                 return Some((line, true));
             }
             line.push(word(&format!("   {}   ", search.result_text())));
-            line.extend([key("↓↑"), word(" next, previous  "), key("Esc"), word(" ends the search")]);
+            line.extend([
+                key("↓↑"),
+                word(" next, previous  "),
+                key("Esc"),
+                word(" ends the search"),
+            ]);
             return Some((line, false));
         }
         let field = self.model.filter.as_ref().filter(|filter| filter.is_typing)?;

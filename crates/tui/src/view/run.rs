@@ -123,9 +123,12 @@ impl View<'_, '_> {
         }
         let line = Rect { y: area.y + 1, ..area };
         self.canvas.rule(line.x, line.y, line.width);
-        let active = self.layout.hits.iter().rev().find_map(|(hit, target)| {
-            (*target == Target::Tab(self.model.tab)).then_some(*hit)
-        });
+        let active = self
+            .layout
+            .hits
+            .iter()
+            .rev()
+            .find_map(|(hit, target)| (*target == Target::Tab(self.model.tab)).then_some(*hit));
         if let Some(active) = active {
             let underline = if self.canvas.theme.ascii { "=" } else { "━" };
             let underline = underline.repeat(usize::from(active.width));
@@ -155,12 +158,12 @@ impl View<'_, '_> {
         let counts = |counts: Option<(u32, u32)>| {
             counts.map_or(String::new(), |(done, all)| format!(" {done}/{all}"))
         };
-        let run: Option<&RunData> = self.data.run(&card.id);
+        let run: Option<&RunData<'_>> = self.data.run(&card.id);
         let figures = match tab {
             Tab::Activity | Tab::Report => String::new(),
             Tab::Stories => counts(card.stories),
             Tab::Checks => counts(card.checks),
-            Tab::Diff => match run.map(|run| &run.diff) {
+            Tab::Diff => match run.map(|run| &run.detail.diff) {
                 Some(DiffState::Ready(diff)) => format!(" +{} −{}", diff.added, diff.removed),
                 _ => String::new(),
             },
@@ -174,7 +177,8 @@ fn run_figures(card: &RunCard, width: u16) -> Vec<Span> {
     let word = if width >= 110 { "iteration " } else { "iter " };
     let progress = card.progress();
     let (number, limit) = progress.split_at(progress.find('/').unwrap_or(progress.len()));
-    let mut spans = vec![span(word, Role::Muted), span(number, Role::Ink), span(limit, Role::Muted)];
+    let mut spans =
+        vec![span(word, Role::Muted), span(number, Role::Ink), span(limit, Role::Muted)];
     spans.push(span(format!("   {}", card.elapsed()), Role::Ink));
     let cost = cost_text(card.cost);
     if !cost.is_empty() {

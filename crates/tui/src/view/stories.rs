@@ -14,16 +14,17 @@ use crate::data::RunData;
 use crate::theme::Role;
 
 impl View<'_, '_> {
-    pub(super) fn stories(&mut self, area: Rect, run: &RunData) {
-        if run.stories.is_empty() {
-            let text = run.stories_error.as_deref().unwrap_or("This run has no task list.");
+    pub(super) fn stories(&mut self, area: Rect, run: &RunData<'_>) {
+        if run.detail.stories.is_empty() {
+            let text = run.detail.stories_error.as_deref().unwrap_or("This run has no task list.");
             self.canvas.put(area.x + 1, area.y + 1, area.width - 2, text, Role::Muted);
             return;
         }
-        let selected = self.model.story.min(run.stories.len() - 1);
+        let selected = self.model.story.min(run.detail.stories.len() - 1);
         let rows = story_lines(run);
         let (list, detail) = self.split(area, 54, rows.len() + 2);
-        let summary = summary(&run.stories, if self.canvas.theme.ascii { " | " } else { " · " });
+        let summary =
+            summary(&run.detail.stories, if self.canvas.theme.ascii { " | " } else { " · " });
         self.canvas.put(list.x + 1, list.y, list.width - 2, &summary, Role::Muted);
         let top = list.y + if list.height > 10 { 2 } else { 1 };
         let height = usize::from(list.bottom() - top);
@@ -37,7 +38,7 @@ impl View<'_, '_> {
             }
             self.layout.hits.push((line, Target::Story(*story)));
         }
-        let rows = self.story_rows(&run.stories[selected], usize::from(detail.width) - 2);
+        let rows = self.story_rows(&run.detail.stories[selected], usize::from(detail.width) - 2);
         self.scrolled(detail, &rows, self.model.story_scroll);
     }
 
@@ -74,7 +75,8 @@ impl View<'_, '_> {
 
     fn story_rows(&self, story: &StoryView, width: usize) -> Vec<Row> {
         let heading = |text: &str| Row::of(text, Role::Muted);
-        let title = vec![span(format!("{}  ", story.id), Role::Muted), span(&story.title, Role::Strong)];
+        let title =
+            vec![span(format!("{}  ", story.id), Role::Muted), span(&story.title, Role::Strong)];
         let state = vec![span(story.state.as_str(), state_role(story.state))];
         let mut rows = vec![Row::new(title).with_right(state), Row::blank()];
         rows.push(heading("criteria"));
@@ -90,19 +92,25 @@ impl View<'_, '_> {
             rows.extend([Row::blank(), heading("checked by ralph").with_right(right)]);
         }
         for (command, check) in &story.checks {
-            let sign = if self.canvas.theme.ascii { check.mark.ascii_sign() } else { check.mark.sign() };
-            let left = vec![span(format!("{sign} "), mark_role(check.mark)), span(command, Role::Ink)];
+            let sign =
+                if self.canvas.theme.ascii { check.mark.ascii_sign() } else { check.mark.sign() };
+            let left =
+                vec![span(format!("{sign} "), mark_role(check.mark)), span(command, Role::Ink)];
             let right = vec![span(format_duration(check.duration_ms), Role::Muted)];
             rows.push(Row::new(left).with_right(right));
         }
         for (id, subject) in &story.commits {
-            rows.push(Row::new(vec![span(format!("{id} "), Role::Strong), span(subject, Role::Ink)]));
+            rows.push(Row::new(vec![
+                span(format!("{id} "), Role::Strong),
+                span(subject, Role::Ink),
+            ]));
         }
         if !story.history.is_empty() {
             rows.extend([Row::blank(), heading("history")]);
         }
         for claim in &story.history {
-            let (sign, role) = if claim.proven { ("✓", Role::Done) } else { ("~", Role::Attention) };
+            let (sign, role) =
+                if claim.proven { ("✓", Role::Done) } else { ("~", Role::Attention) };
             rows.push(Row::new(vec![
                 span(format!("iter {}  ", claim.iteration), Role::Muted),
                 span(format!("{sign} "), role),
@@ -152,9 +160,9 @@ pub(super) fn paragraph(text: &str, bullet: &str, width: usize) -> Vec<Row> {
 }
 
 /// One line for each story, and one for what it waits for.
-fn story_lines(run: &RunData) -> Vec<(usize, Row)> {
+fn story_lines(run: &RunData<'_>) -> Vec<(usize, Row)> {
     let mut lines = Vec::new();
-    for (at, story) in run.stories.iter().enumerate() {
+    for (at, story) in run.detail.stories.iter().enumerate() {
         let sign = story.state.sign();
         let role = if story.state == StoryState::WaitsFor { Role::Muted } else { Role::Ink };
         let left = vec![
@@ -162,14 +170,17 @@ fn story_lines(run: &RunData) -> Vec<(usize, Row)> {
             span(format!("{}  {}", story.id, story.title), role),
         ];
         let right = match story.state {
-            StoryState::Proven => story.proven_in.map_or("proven".to_owned(), |it| format!("iter {it}")),
+            StoryState::Proven => {
+                story.proven_in.map_or("proven".to_owned(), |it| format!("iter {it}"))
+            }
             StoryState::InWork => "now".to_owned(),
             StoryState::CanStart => " ".to_owned(),
             state => state.as_str().to_owned(),
         };
         lines.push((at, Row::new(left).with_right(vec![span(right, Role::Muted)])));
         if story.state == StoryState::WaitsFor {
-            let text = format!("{}after {}", " ".repeat(story.id.len() + 4), story.waits_for.join(", "));
+            let text =
+                format!("{}after {}", " ".repeat(story.id.len() + 4), story.waits_for.join(", "));
             lines.push((at, Row::of(text, Role::Muted)));
         }
     }
@@ -178,7 +189,8 @@ fn story_lines(run: &RunData) -> Vec<(usize, Row)> {
 
 /// `4 proven · 1 in work · 2 to do`.
 fn summary(stories: &[StoryView], separator: &str) -> String {
-    let count = |wanted: &[StoryState]| stories.iter().filter(|it| wanted.contains(&it.state)).count();
+    let count =
+        |wanted: &[StoryState]| stories.iter().filter(|it| wanted.contains(&it.state)).count();
     let parts = [
         (count(&[StoryState::Proven]), "proven"),
         (count(&[StoryState::Claimed]), "claimed"),
