@@ -171,7 +171,11 @@ impl Repository for NullWorld {
 }
 
 impl Control for NullWorld {
-    fn requests(&mut self) -> Vec<Request> {
+    fn questions(&mut self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn requests(&mut self) -> Vec<(u64, Request)> {
         Vec::new()
     }
 

@@ -205,6 +205,7 @@ fn driven(claude: &Path, bytes: u64, reporters: Vec<Box<dyn Reporter>>) -> io::R
     let spec = RunSpec {
         command: "run",
         run_id: "bench".to_owned(),
+        name: None,
         directory: std::env::temp_dir(),
         ralph_dir: std::env::temp_dir(),
         agent: AgentSpec {
@@ -243,6 +244,7 @@ fn driven(claude: &Path, bytes: u64, reporters: Vec<Box<dyn Reporter>>) -> io::R
         tasks: None,
         rules: rules(),
         notify: None,
+        questions_dir: None,
         display_filter: None,
         completion_is_final: false,
         resumed: None,
@@ -281,6 +283,7 @@ fn rules() -> Rules {
         max_refusals: Rules::MAX_REFUSALS,
         check_done_ms: Some(Rules::CHECK_DONE_MS),
         notify: false,
+        questions: QuestionMode::Continue,
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use ralph_agents::filter::{FilterAnswer, FilteredReader};
 use ralph_agents::{Emit, OutputReader};
-use ralph_engine::completion::{CompletionDetector, CompletionResult};
+use ralph_engine::completion::{CompletionDetector, CompletionResult, QuestionDetector};
 use ralph_engine::machine::{AgentReport, Input};
 use ralph_engine::prompt;
 use ralph_events::attempt::{AttemptResult, classify, describe_end};
@@ -67,6 +67,7 @@ pub(super) type FilterQuery<'a> = dyn FnMut(&[u8]) -> Result<FilterAnswer, Strin
 struct AttemptSummary {
     purpose: Purpose,
     detector: CompletionDetector,
+    questions: Option<QuestionDetector>,
     /// Text for a commit message.
     answer_text: String,
     /// The agent's reported result; the last one counts.
@@ -97,6 +98,8 @@ pub(super) struct AttemptEnd {
     /// The result has tokens but no price.
     pub(super) unpriced: bool,
     pub(super) stderr: Vec<String>,
+    /// What it asked with its last words.
+    pub(super) questions: Vec<String>,
 }
 
 impl AgentProcess {
@@ -189,6 +192,15 @@ impl AgentProcess {
         }
     }
 
+    pub(super) fn set_question_detector(&mut self, questions: Option<QuestionDetector>) {
+        self.summary.questions = questions;
+    }
+
+    /// The questions that it asked since the last call.
+    pub(super) fn take_questions(&mut self) -> Vec<String> {
+        self.summary.questions.as_mut().map(QuestionDetector::take).unwrap_or_default()
+    }
+
     pub(super) fn drain_inputs(&mut self) -> std::vec::Drain<'_, Input> {
         self.summary.inputs.drain(..)
     }
@@ -245,6 +257,9 @@ impl AgentProcess {
                 facts.handle_event(&event);
                 recorder.record(&event);
             });
+        }
+        if let Some(questions) = &mut facts.questions {
+            questions.finish();
         }
         let verdict = facts.detector.finish();
         // A repeated prompt gets its own warning.
@@ -320,8 +335,18 @@ impl AgentProcess {
             repeats_prompt,
         };
         let gave_up = verdict.pattern_too_slow;
+        let questions = facts.questions.take().map(|mut it| it.take()).unwrap_or_default();
         let stderr = std::mem::take(&mut facts.stderr).into();
-        AttemptEnd { ended, report, commit_message, repeats_prompt, gave_up, unpriced, stderr }
+        AttemptEnd {
+            ended,
+            report,
+            commit_message,
+            repeats_prompt,
+            gave_up,
+            unpriced,
+            stderr,
+            questions,
+        }
     }
 }
 
@@ -349,6 +374,7 @@ impl AttemptSummary {
         AttemptSummary {
             purpose,
             detector,
+            questions: None,
             answer_text: String::new(),
             result: None,
             usage: Usage::default(),
@@ -368,6 +394,9 @@ impl AttemptSummary {
         match event {
             Event::Text { text, joined, subagent: false } => {
                 self.detector.push_text(text, *joined);
+                if let Some(questions) = &mut self.questions {
+                    questions.push_text(text, *joined);
+                }
                 if self.purpose == Purpose::CommitMessage && self.answer_text.len() < MAX_ANSWER {
                     if !joined && !self.answer_text.is_empty() {
                         self.answer_text.push('\n');
@@ -378,6 +407,9 @@ impl AttemptSummary {
             }
             Event::Retracted { .. } => {
                 self.detector.retract();
+                if let Some(questions) = &mut self.questions {
+                    questions.retract();
+                }
                 self.answer_text.clear();
             }
             Event::ToolStarted { id, .. } => {

@@ -168,7 +168,7 @@ impl<W: World> Driver<'_, W> {
             completion: completion.into(),
             max_iterations: spec.rules.max_iterations,
             branch: self.initial_branch.clone().map(Into::into),
-            name: None,
+            name: spec.name.as_deref().map(Into::into),
             streams_text: spec.agent.adapter.profile().extras.streams_text,
             plain_text: spec.agent.adapter.name() == "text",
             setup: Some(Box::new(spec.setup())),
@@ -191,9 +191,13 @@ impl<W: World> Driver<'_, W> {
             self.recorder.record(event);
         }
         self.recorder.at = self.machine.stamp(self.world.now());
+        // Requests from before the start: what a person said belongs into the first prompt.
+        let (said, control): (Vec<Input>, Vec<Input>) =
+            self.take_requests().into_iter().partition(Input::is_message);
+        self.queue.extend(said);
+        self.take_spooled_questions();
         self.queue.push_back(Input::Start);
-        // Requests from before the start.
-        self.handle_requests();
+        self.queue.extend(control);
     }
 
     fn run_loop(&mut self) -> RunEnd {
@@ -217,6 +221,7 @@ impl<W: World> Driver<'_, W> {
                     self.handle_inputs();
                 }
                 Occurrence::ControlRequest => self.handle_requests(),
+                Occurrence::FilesChanged => self.take_spooled_questions(),
                 Occurrence::KeyInput => self.on_key_input(&buf),
                 Occurrence::ProxyRefused => self.report_refusals(),
                 Occurrence::Deadline => {}
@@ -241,7 +246,8 @@ impl<W: World> Driver<'_, W> {
             self.step(input);
             if self.queue.is_empty() {
                 self.flush();
-                if std::mem::take(&mut self.has_taken_requests) {
+                // A run that has ended ignores requests, and takes them again if it is resumed.
+                if std::mem::take(&mut self.has_taken_requests) && !self.machine.is_finished() {
                     self.world.acknowledge_requests();
                 }
             }
@@ -279,7 +285,7 @@ impl<W: World> Driver<'_, W> {
                 }
                 self.recorder.record(&event);
                 self.end_recorded |= matches!(event, Event::RunEnded { .. });
-                if let Event::Paused = event {
+                if let Event::Paused | Event::Parked = event {
                     self.flush();
                     self.world.rest();
                     // Requests that came while the world rested.
@@ -325,6 +331,7 @@ impl<W: World> Driver<'_, W> {
             }
             Action::EndScmTask { timed_out } => self.end_scm(timed_out),
             Action::CheckStall => self.start_stall_check(),
+            Action::FindStory => self.find_story(),
             Action::CollectBriefing => self.collect_briefing(),
             Action::CheckGates { claimed, checks_passed } => {
                 self.check_gates(claimed, checks_passed);

@@ -6,7 +6,6 @@
 #![forbid(unsafe_code)]
 
 pub mod agent_process;
-pub mod commit_lookup;
 pub mod driver;
 mod guardrail;
 pub mod hook_injection;

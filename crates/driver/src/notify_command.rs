@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::commit_lookup;
 use ralph_events::env_names;
 use ralph_events::error::{Error, ErrorKind};
 use ralph_events::event::{Entry, Event, Exit, Stamp};
@@ -20,6 +19,7 @@ use ralph_process as process;
 use ralph_process::Launch;
 use ralph_process::trust::OutsideCommand;
 use ralph_report::summary::Summary;
+use ralph_report::summary::commit_lookup::annotate_commits;
 use ralph_store::project::Project;
 use ralph_store::run_files::RunFiles;
 use ralph_store::runs::{self, RunDir};
@@ -99,7 +99,8 @@ fn send(project: &Project, run: RunDir, command: &str) -> io::Result<Option<Stri
     let mut facts = Summary::of(&RunState::read(dir.read_journal()?), None);
     (facts.info.run, facts.end.notify_pending) = (dir.id.clone(), false);
     let root = project.root();
-    commit_lookup::annotate_commits(&mut facts, root, &mut |words| git::run_git(words, root).ok());
+    let is_in_repository = git::is_in_repository(root);
+    annotate_commits(&mut facts, is_in_repository, &mut |words| git::run_git(words, root).ok());
     let said = run_command(project.root(), command, &facts, &payload(at, &event, &facts, true));
     let failed = match said {
         Err(err) if err.kind() == io::ErrorKind::Interrupted => return Err(err),

@@ -31,6 +31,8 @@ pub struct RunSpec {
     /// The command that was used: `run`, `build`, …
     pub command: &'static str,
     pub run_id: String,
+    /// The name by which other processes find the run.
+    pub name: Option<String>,
     /// Working directory of agent, guardrails and SCM.
     pub directory: PathBuf,
     /// Directory of logs and prompt files.
@@ -69,6 +71,8 @@ pub struct RunSpec {
     pub journal_bytes: u64,
     /// Shell command for notifications of rate-limit waits and the end.
     pub notify: Option<String>,
+    /// Where `ralph ask` leaves questions, if the run takes any.
+    pub questions_dir: Option<PathBuf>,
     /// Shell pipeline that formats the agent's output for the terminal.
     pub display_filter: Option<String>,
 }

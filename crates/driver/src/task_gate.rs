@@ -8,7 +8,7 @@ use ralph_events::event::Event;
 use ralph_tasks as tasks;
 use ralph_tasks::ledger::{Ledger, LedgerReview, TaskProgress};
 use ralph_tasks::verdict::overflowing_stories;
-use ralph_tasks::{InvalidTaskList, TaskList, TaskProblem, changes};
+use ralph_tasks::{InvalidTaskList, TaskList, TaskProblem, changes, order};
 
 use ralph_store::project::REMOVED_STORIES_FILE;
 use ralph_tasks::ledger_store;
@@ -29,6 +29,10 @@ pub(super) struct TaskGate {
     /// Doubtful stories that were already reported.
     reported_doubts: Vec<String>,
     progress: TaskProgress,
+    /// Stories that passed at the last report.
+    reported_passing: Vec<String>,
+    /// Stories that wait for an answer.
+    parked: Vec<String>,
     problems: Vec<String>,
     /// Stories that replace others, at the last check.
     replacements: Vec<String>,
@@ -66,6 +70,8 @@ impl TaskGate {
             list: Some(spec.list.clone()),
             reported_doubts: spec.ledger.clone().review(&Ok(spec.list.clone())).doubtful,
             progress: TaskProgress::of(&spec.list),
+            reported_passing: passing(&spec.list),
+            parked: Vec::new(),
             problems: Vec::new(),
             replacements: spec.ledger.replacements(&spec.list),
             is_new: true,
@@ -90,6 +96,7 @@ impl TaskGate {
         let unkept = self.write_removed_stories(&mut review, world);
         let replaced = list.as_ref().ok().and_then(|list| self.replacements_message(list));
         self.list = list.ok();
+        self.skip_parked(&mut review);
         let more = review.findings.len().saturating_sub(MAX_PROBLEMS);
         let more = (more > 0).then(|| format!("{}: and {more} more", self.name));
         let problems: Vec<String> = review
@@ -107,6 +114,34 @@ impl TaskGate {
         self.problems = problems;
         let warnings = replaced.into_iter().chain(unkept).chain(self.save(world)).collect();
         GateReview { review, has_changes: is_news, warnings }
+    }
+
+    /// Sets the stories that wait for an answer: the next review skips them.
+    pub(super) fn set_parked(&mut self, parked: Vec<String>) {
+        self.parked = parked;
+    }
+
+    pub(super) fn parked(&self) -> Vec<&str> {
+        self.parked.iter().map(String::as_str).collect()
+    }
+
+    /// Id and title of the story to work on.
+    pub(super) fn next_story(&self) -> Option<&(String, String)> {
+        self.progress.next.as_ref()
+    }
+
+    /// Whether a story can start. An unreadable list has to be repaired first.
+    pub(super) fn can_start(&self) -> bool {
+        self.list.is_none() || self.progress.next.is_some()
+    }
+
+    fn skip_parked(&self, review: &mut LedgerReview) {
+        if let (Some(progress), Some(list)) = (&mut review.progress, &self.list)
+            && !self.parked.is_empty()
+        {
+            let next = order::next_except(list, &self.parked());
+            progress.next = next.map(|story| (story.id.clone(), story.title.clone()));
+        }
     }
 
     /// Writes the removed stories that do not fit into the prompt to a file, and removes the file once they are
@@ -176,7 +211,11 @@ impl TaskGate {
         self.save(world)
     }
 
-    pub(super) fn progress(&self) -> Event<'static> {
+    pub(super) fn progress(&mut self) -> Event<'static> {
+        let passing = self.list.as_ref().map_or_else(|| self.reported_passing.clone(), passing);
+        let is_new = |id: &&String| !self.reported_passing.contains(id);
+        let marked = passing.iter().filter(is_new).cloned().collect();
+        self.reported_passing = passing;
         let (story, title) = self.progress.next.clone().unzip();
         Event::Tasks {
             done: count(self.progress.done),
@@ -185,7 +224,7 @@ impl TaskGate {
             title: title.map(Into::into),
             problems: self.problems.clone(),
             unreadable: self.list.is_none(),
-            marked: Vec::new(),
+            marked,
         }
     }
 
@@ -205,6 +244,10 @@ impl TaskGate {
         self.snapshot.path = None;
         Some(message)
     }
+}
+
+fn passing(list: &TaskList) -> Vec<String> {
+    list.stories.iter().filter(|story| story.passes).map(|story| story.id.clone()).collect()
 }
 
 fn read(world: &mut impl Files, path: &Path) -> Result<TaskList, InvalidTaskList> {

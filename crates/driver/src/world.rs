@@ -17,7 +17,7 @@ use ralph_git::branch::DetachedReason;
 use ralph_git::head_log::{self, NewCommits};
 use ralph_git::link_guard::{self, LinkGuard};
 use ralph_git::lock_files::LockStatus;
-use ralph_process::{ChildId, Launch, Occurrence, System, TerminalSize};
+use ralph_process::{ChildId, FileWatcher, Launch, Occurrence, System, TerminalSize};
 use ralph_report::summary::Summary;
 use ralph_sandbox::proxy::Refusal;
 use ralph_sandbox::{Sandbox, SandboxTrace};
@@ -26,6 +26,7 @@ use ralph_store::guardrail_logs::GuardrailLogs;
 use ralph_store::lock::Lock;
 use ralph_store::log_files::BoundedLog;
 use ralph_store::project::Project;
+use ralph_store::question_spool::QuestionSpool;
 use ralph_store::requests::Request;
 use ralph_store::run_files::RunFiles;
 
@@ -55,7 +56,8 @@ impl PathKind {
 
 /// A source of requests. A byte in the world's control pipe announces one.
 pub trait ControlSource {
-    fn take(&mut self) -> Vec<Request>;
+    /// Each with its number.
+    fn take(&mut self) -> Vec<(u64, Request)>;
     /// The requests taken so far are in the journal.
     fn acknowledge(&mut self);
     /// Returns why no requests can arrive any more.
@@ -184,8 +186,10 @@ pub trait Repository {
 
 /// Requests to the run, and reasons why it cannot continue.
 pub trait Control {
-    /// Requests since the last call.
-    fn requests(&mut self) -> Vec<Request>;
+    /// Requests since the last call, each with its number.
+    fn requests(&mut self) -> Vec<(u64, Request)>;
+    /// Questions that `ralph ask` left since the last call.
+    fn questions(&mut self) -> Vec<String>;
     /// The requests taken so far are in the journal; until then they survive a crash.
     fn acknowledge_requests(&mut self);
     /// Hosts refused since the last call.
@@ -218,6 +222,7 @@ pub struct RealWorld {
     project_change: DirChange,
     lock: Lock,
     control: Option<Box<dyn ControlSource>>,
+    questions: Option<QuestionSource>,
     sandbox: Option<ActiveSandbox>,
     repository: Option<head_log::HeadLog>,
     /// A thorough repository check was done since the last occurrence.
@@ -232,6 +237,14 @@ pub struct RealWorld {
     link_error: Option<String>,
     /// The warning about disabled hooks was given.
     hooks_reported: bool,
+}
+
+/// Where `ralph ask` leaves questions.
+#[derive(Debug)]
+struct QuestionSource {
+    spool: QuestionSpool,
+    /// `None` if the system has no more watches; then questions are read after each agent.
+    watcher: Option<FileWatcher>,
 }
 
 #[derive(Debug)]
@@ -267,6 +280,7 @@ impl RealWorld {
             lock,
             sandbox: None,
             control: None,
+            questions: None,
             repository: None,
             is_repository_checked: false,
             filters_off: Vec::new(),
@@ -282,7 +296,12 @@ impl RealWorld {
     ///
     /// # Errors The lock file cannot be cleared.
     pub fn close(self) -> io::Result<()> {
-        let RealWorld { system, files, lock, sandbox: cell, links, link_warnings, .. } = self;
+        let RealWorld {
+            system, files, lock, sandbox: cell, links, link_warnings, questions, ..
+        } = self;
+        if let Some(source) = questions {
+            source.spool.remove();
+        }
         drop(system);
         drop(cell);
         link_guard::queue_warnings(link_warnings);

@@ -1,6 +1,7 @@
 //! Detects the completion signal in an agent's words, which arrive in pieces. Keeps only what a match may need.
 
 mod prompt_echo;
+mod questions;
 mod tags;
 
 use std::ops::Range;
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use self::prompt_echo::lines::EchoFilter;
 use self::prompt_echo::pattern::PromptPattern;
 use self::tags::TagScanner;
+pub use questions::QuestionDetector;
 use ralph_events::control_chars::{ControlCharFilter, strip_control_chars};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

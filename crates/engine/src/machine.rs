@@ -5,6 +5,7 @@
 
 mod attempt;
 mod checks;
+mod conversation;
 mod ending;
 mod iteration;
 mod job;
@@ -12,6 +13,7 @@ mod messages;
 mod state;
 mod timers;
 
+pub use conversation::PersonMessages;
 pub use messages::{
     Action, CommitGuardResult, FinalChecks, GateVerdict, Input, Now, RefusedHost, ScmStatus,
     StopSignal, UncheckedChange,
@@ -20,11 +22,12 @@ pub use ralph_events::run_state::AgentReport;
 
 use super::rules::Rules;
 use super::stall::StallWatch;
+use conversation::Conversation;
 use iteration::Iteration;
 use job::{AgentRun, Job, JobEnd};
 use ralph_events::event::{Class, Event, Feedback, Outcome, Stamp, WaitReason};
 use ralph_events::run_state::{Pending, RunState, Totals};
-use state::{Continuation, PromptFeedback, Retries, RunClock, RunTotals, Steering, StopMode};
+use state::{Continuation, PromptFeedback, Retries, RunClock, RunTotals, StopMode, StopRequests};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Phase {
@@ -53,6 +56,12 @@ enum Phase {
         /// Retry the open iteration instead of starting the next one.
         retry: bool,
     },
+    /// Finding out whether a story can start although a question is open.
+    FindingStory,
+    /// Nothing can start until a question is answered; no process is running.
+    Parked {
+        since: u64,
+    },
     Finished(Outcome),
 }
 
@@ -74,7 +83,8 @@ pub struct LoopMachine {
     clock: RunClock,
     totals: RunTotals,
     retries: Retries,
-    steering: Steering,
+    steering: StopRequests,
+    conversation: Conversation,
     /// Work of an earlier process that is still open; taken at the start.
     resume: Continuation,
     feedback: PromptFeedback,
@@ -91,7 +101,8 @@ impl LoopMachine {
             clock: RunClock::default(),
             totals: RunTotals::default(),
             retries: Retries::default(),
-            steering: Steering::default(),
+            steering: StopRequests::default(),
+            conversation: Conversation::default(),
             resume: Continuation::default(),
             feedback: PromptFeedback::default(),
             iteration: Iteration::default(),
@@ -104,7 +115,7 @@ impl LoopMachine {
     pub fn resumed(rules: Rules, state: RunState) -> Self {
         let mut state = state.closed();
         state.forgive_failures();
-        let RunState { resume, totals, clock, .. } = state;
+        let RunState { resume, totals, clock, steering, .. } = state;
         let Totals { spending, tools, tool_errors, .. } = totals;
         let open = resume.open;
         let pending = match (resume.pending, open) {
@@ -142,6 +153,7 @@ impl LoopMachine {
                 ..RunTotals::default()
             },
             clock: RunClock { started: 0, active_before_ms: clock.active_ms },
+            conversation: Conversation::resumed(steering),
             stall,
             ..LoopMachine::new(rules)
         }
@@ -216,6 +228,7 @@ impl LoopMachine {
                     *started = now.mono_ms;
                     agent.last_output = now.mono_ms;
                 }
+                self.record_delivery(step);
                 // A stop may have been requested while it was being started.
                 self.apply_stop(step);
             }
@@ -280,7 +293,15 @@ impl LoopMachine {
             Input::Stop { signal, now: at_once } => {
                 self.request_stop(step, signal, at_once);
             }
+            Input::StopAfterIteration { signal } => {
+                self.request_stop_as(step, signal, StopMode::AfterIteration);
+            }
             Input::Pause => self.request_pause(step),
+            Input::Tell { id, text, now, every } => self.on_tell(step, id, text, now, every),
+            Input::ClearGuidance { id } => self.clear_guidance(step, id),
+            Input::Asked { id, text, story } => self.on_question(step, id, text, story),
+            Input::Answered { question, text } => self.on_answer(step, question, text),
+            Input::StoryFound(found) => self.on_story_found(step, found),
             Input::Resume { max_iterations } => {
                 if !self.is_finished() && std::mem::replace(&mut self.steering.pause, false) {
                     self.rules.max_iterations = max_iterations.unwrap_or(self.rules.max_iterations);
@@ -343,6 +364,13 @@ impl LoopMachine {
         if self.steering.pause {
             return self.enter_pause(step, false);
         }
+        if self.waits_for_answer(step) {
+            return;
+        }
+        self.check_stall_or_start(step);
+    }
+
+    fn check_stall_or_start(&mut self, step: &mut Step) {
         if self.stall.needs_check() {
             return self.start_job(step, Job::StallCheck);
         }

@@ -1,12 +1,19 @@
-//! Prompts: the user's text, feedback of failed checks, the iteration line.
+//! Prompts: the user's text, feedback of failed checks, what a person said meanwhile, the iteration line.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
+use super::machine::PersonMessages;
 use ralph_events::event::{Exit, FailAction, Feedback};
 use ralph_events::text;
 
-/// Applies feedback in order: after, before or in place of the text so far. The iteration line comes first.
-pub fn compose(base: &str, feedback: &[Feedback], iteration: Option<(u32, u32)>) -> String {
+/// Applies feedback in order: after, before or in place of the text so far. What a person said comes last, the
+/// iteration line first.
+pub fn compose(
+    base: &str,
+    feedback: &[Feedback],
+    messages: &PersonMessages<'_>,
+    iteration: Option<(u32, u32)>,
+) -> String {
     // Joined at the end: there may be thousands of long parts.
     let mut parts = VecDeque::from([base]);
     for piece in feedback {
@@ -16,6 +23,8 @@ pub fn compose(base: &str, feedback: &[Feedback], iteration: Option<(u32, u32)>)
             FailAction::Replace => parts = VecDeque::from([piece.message.as_str()]),
         }
     }
+    let sections = message_sections(messages);
+    parts.extend(sections.iter().map(String::as_str));
     let prompt = parts.make_contiguous().join("\n\n");
     match iteration {
         Some((n, max)) => {
@@ -24,6 +33,24 @@ pub fn compose(base: &str, feedback: &[Feedback], iteration: Option<(u32, u32)>)
         }
         None => prompt,
     }
+}
+
+fn message_sections(messages: &PersonMessages<'_>) -> Vec<String> {
+    let mut sections = Vec::new();
+    if !messages.answers.is_empty() {
+        sections.push("## Answers to your questions".to_owned());
+        sections.extend(messages.answers.iter().map(|(question, answer)| {
+            let quoted: Vec<String> = question.lines().map(|line| format!("> {line}")).collect();
+            format!("{}\n\n{}", quoted.join("\n"), answer.trim())
+        }));
+    }
+    if !messages.guidance.is_empty() {
+        let heading =
+            "## Guidance from the user\n\nIt takes precedence over the instructions above.";
+        sections.push(heading.to_owned());
+        sections.extend(messages.guidance.iter().map(|text| text.trim().to_owned()));
+    }
+    sections
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -172,7 +199,7 @@ mod tests {
         for (pieces, expected) in cases {
             let feedback: Vec<_> =
                 pieces.iter().map(|(action, text)| piece(*action, text)).collect();
-            assert_eq!(compose("do it", &feedback, None), expected);
+            assert_eq!(compose("do it", &feedback, &PersonMessages::default(), None), expected);
         }
     }
 
@@ -180,8 +207,23 @@ mod tests {
     fn prompt_starts_with_iteration_line() {
         let feedback = [piece(FailAction::Prepend, "p")];
         assert_eq!(
-            compose("do it", &feedback, Some((2, 10))),
+            compose("do it", &feedback, &PersonMessages::default(), Some((2, 10))),
             "Iteration 2 of 10, 8 remaining.\n\np\n\ndo it"
+        );
+    }
+
+    #[test]
+    fn replaced_prompt_keeps_what_a_person_said() {
+        let feedback = [piece(FailAction::Replace, "r")];
+        let messages = PersonMessages {
+            guidance: vec!["first\n", "second"],
+            answers: vec![("410 or 303?\nContext", "410")],
+        };
+        assert_eq!(
+            compose("do it", &feedback, &messages, Some((1, 2))),
+            "Iteration 1 of 2, 1 remaining.\n\nr\n\n## Answers to your questions\n\n> 410 or \
+             303?\n> Context\n\n410\n\n## Guidance from the user\n\nIt takes precedence over the \
+             instructions above.\n\nfirst\n\nsecond"
         );
     }
 
@@ -243,7 +285,10 @@ mod tests {
         let slugs = log_slugs(std::iter::repeat_n("make test", 10_000));
         assert_eq!(slugs.last().map(String::as_str), Some("make_test_9999"));
         let feedback = vec![piece(FailAction::Append, &"x".repeat(5_000)); 10_000];
-        assert_eq!(compose("do it", &feedback, None).len(), 5 + 10_000 * 5_002);
+        assert_eq!(
+            compose("do it", &feedback, &PersonMessages::default(), None).len(),
+            5 + 10_000 * 5_002
+        );
     }
 
     #[test]

@@ -42,10 +42,25 @@ pub struct Rules {
     pub check_done_ms: Option<u64>,
     /// A notification is due at the end of the run.
     pub notify: bool,
+    pub questions: QuestionMode,
+}
+
+/// What a question of the agent does to the run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum QuestionMode {
+    /// The loop continues, and the answer goes into the prompt that follows it.
+    #[default]
+    Continue,
+    /// The run parks after the current iteration until it is answered.
+    Wait,
+    /// Nothing is a question.
+    Off,
 }
 
 impl Rules {
     pub const MAX_REFUSALS: usize = 50;
+    /// Questions per iteration.
+    pub const MAX_QUESTIONS: u32 = 10;
     pub const CHECK_DONE_MS: u64 = 1_000;
 
     pub fn is_iteration_budget_exceeded(&self, spending: &Spending, worked_ms: u64) -> bool {

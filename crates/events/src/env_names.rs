@@ -13,6 +13,12 @@ pub const ITERATION: &str = "RALPH_ITERATION";
 
 pub const MAX_ITERATIONS: &str = "RALPH_MAX_ITERATIONS";
 
+/// The directory where `ralph ask` leaves questions. Not set if the run takes none.
+pub const QUESTIONS_DIR: &str = "RALPH_QUESTIONS_DIR";
+
+/// Stories that wait for an answer, one per line: `ralph tasks next` skips them.
+pub const PARKED_STORIES: &str = "RALPH_PARKED_STORIES";
+
 /// The agent start for which the stop hook checks the work. Empty if it must not check: the loop commits by
 /// itself, or the agent is not Claude Code.
 pub const STOP_CHECK: &str = "RALPH_STOP_CHECK";

@@ -14,6 +14,7 @@ pub mod exit_code;
 pub mod journal;
 pub mod json_writer;
 pub mod line_splitter;
+pub mod question;
 pub mod redact;
 pub mod run_state;
 pub mod spending;

@@ -155,6 +155,7 @@ impl RunState {
         let now = at.time_ms;
         self.tick(at, event);
         self.trust_stamp(at, event);
+        self.steering.apply(at, event);
         match event {
             Event::RunStarted { .. } => self.run_started(now, event),
             Event::RunContinued { after, iterations, cut_off, unchecked, usage, duration_ms } => {
@@ -397,27 +398,6 @@ impl RunState {
                 self.clock.leave_idle(now);
                 self.end_pause(now);
             }
-            Event::QuestionAsked { id, text, story } => self.steering.ask(Question {
-                id: id.as_ref().to_owned(),
-                text: text.as_ref().to_owned(),
-                story: story.as_deref().map(str::to_owned),
-                iteration: at.iteration,
-                asked_ms: now,
-                answer: None,
-            }),
-            Event::QuestionAnswered { id, text } => self.steering.answer(id, text, now),
-            Event::GuidanceReceived { id, text, every } => self.steering.receive(Guidance {
-                id: *id,
-                text: text.as_ref().to_owned(),
-                every: *every,
-                received_ms: now,
-                delivered_in: None,
-                cleared: false,
-            }),
-            Event::GuidanceCleared => self.steering.clear_guidance(),
-            Event::GuidanceDelivered { guidance, answers } => {
-                self.steering.deliver(guidance, answers, at.iteration);
-            }
             Event::Parked => {
                 self.clock.enter_idle(now);
                 self.enter(Activity::Parked { since_ms: now }, now);
@@ -437,6 +417,12 @@ impl RunState {
                     current.is_prompted = true;
                 }
             }
+            // Taken by `Steering`.
+            Event::QuestionAsked { .. }
+            | Event::QuestionAnswered { .. }
+            | Event::GuidanceReceived { .. }
+            | Event::GuidanceCleared
+            | Event::GuidanceDelivered { .. } => {}
             Event::BackgroundTasks { .. }
             | Event::Leftovers { .. }
             | Event::TaskListAccepted { .. }

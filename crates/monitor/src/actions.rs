@@ -1,7 +1,10 @@
 //! Steering a run from outside: each action is a request in the run's queue.
 
+use ralph_events::control_chars::strip_control_chars;
 use ralph_events::error::Error;
-use ralph_store::requests::{Request, RequestQueue, SendError};
+use ralph_events::run_state::Question;
+use ralph_events::text;
+use ralph_store::requests::{MAX_TEXT, Request, RequestQueue, SendError};
 use ralph_store::runs::RunDir;
 
 use crate::Launcher;
@@ -29,19 +32,46 @@ pub enum Done {
 /// Gives the agent guidance.
 ///
 /// # Errors
-/// The text is empty, the run has ended, or the request cannot be written.
+/// The text is empty or too long, the run has ended, or the request cannot be written.
 pub fn tell(run: &RunDir, text: &str, delivery: Delivery) -> Result<Done, Error> {
-    let _ = (run, text, delivery);
-    Err(Error::failed("guidance is not supported yet"))
+    let text = clean(text)?;
+    let (now, every) = (delivery == Delivery::Now, delivery == Delivery::Every);
+    send(run, &Request::Tell { text, now, every })
+}
+
+/// Drops guidance that is waiting or repeated.
+///
+/// # Errors
+/// The run has ended, or the request cannot be written.
+pub fn clear_guidance(run: &RunDir) -> Result<Done, Error> {
+    send(run, &Request::ClearGuidance)
 }
 
 /// Answers a question of the agent.
 ///
 /// # Errors
-/// As for [`tell`].
-pub fn answer(run: &RunDir, question: &str, text: &str) -> Result<Done, Error> {
-    let _ = (run, question, text);
-    Err(Error::failed("answers are not supported yet"))
+/// As for [`tell`], and if the question is unknown or was answered.
+pub fn answer(run: &RunDir, asked: &Question, text: &str) -> Result<Done, Error> {
+    let text = clean(text)?;
+    if let Some(answer) = &asked.answer {
+        let first = text::truncate(&answer.text, 60, "…");
+        return Err(Error::failed(format!("the question was answered already: {first}"))
+            .hint("tell the agent what to add"));
+    }
+    send(run, &Request::Answer { question: asked.id.clone(), text })
+}
+
+fn clean(text: &str) -> Result<String, Error> {
+    if text.len() > MAX_TEXT {
+        let most = MAX_TEXT / 1024;
+        return Err(Error::input(format!("the text is longer than {most} KB"))
+            .hint("shorten it, or put it into a file of the project and name that file"));
+    }
+    let text = strip_control_chars(text).trim().to_owned();
+    if text.is_empty() {
+        return Err(Error::input("the text is empty"));
+    }
+    Ok(text)
 }
 
 /// Pauses the run after the current iteration.
@@ -57,8 +87,7 @@ pub fn pause(run: &RunDir) -> Result<Done, Error> {
 /// # Errors
 /// As for [`pause`].
 pub fn stop(run: &RunDir, now: bool) -> Result<Done, Error> {
-    let _ = now;
-    send(run, &Request::Stop)
+    send(run, &Request::Stop { now })
 }
 
 /// Continues a run that is paused, or starts one again whose process is gone.

@@ -74,7 +74,11 @@ impl FollowedRun {
     /// Reads what costs little: size, time and lock.
     pub(crate) fn look(&mut self) {
         let journal = self.dir.journal();
-        self.is_removed = false;
+        self.is_removed = !self.dir.path.exists();
+        if self.is_removed {
+            self.is_alive = false;
+            return;
+        }
         self.modified_ms = modified_ms(&journal).unwrap_or(self.modified_ms);
         self.size = journal.metadata().map_or(0, |meta| meta.len());
         self.is_alive = self.dir.is_running();
@@ -87,7 +91,7 @@ impl FollowedRun {
 
     /// Takes the lines that were added to the journal.
     pub(crate) fn read_more(&mut self) {
-        if self.progress.is_some() {
+        if self.progress.is_some() || self.is_removed {
             return;
         }
         let fold = self.fold.get_or_insert_default();

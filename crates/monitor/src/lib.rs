@@ -14,6 +14,7 @@ mod followed_run;
 mod journal_reader;
 mod launcher;
 mod monitor;
+mod report;
 #[cfg(feature = "sample")]
 pub mod sample;
 mod stories;
@@ -24,5 +25,6 @@ pub use check_log::{CheckLog, read_check_log};
 pub use event_reader::{EventReader, JournalLine};
 pub use launcher::{Launcher, NewRun};
 pub use monitor::{Changes, Monitor};
+pub use report::read_summary;
 pub use stories::{StoriesError, read_stories};
 pub use transcript_window::{Hit, Search, TranscriptWindow, WindowUpdate};

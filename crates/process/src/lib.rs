@@ -165,5 +165,7 @@ pub enum Occurrence {
     KeyInput,
     /// See [`System::set_wake_pipe`].
     ProxyRefused,
+    /// See [`System::set_file_watch`].
+    FilesChanged,
     Deadline,
 }

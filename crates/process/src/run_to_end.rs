@@ -90,7 +90,10 @@ impl System {
                         self.terminate_child(child);
                     }
                 }
-                Occurrence::ProxyRefused | Occurrence::ControlRequest | Occurrence::KeyInput => {}
+                Occurrence::ProxyRefused
+                | Occurrence::ControlRequest
+                | Occurrence::KeyInput
+                | Occurrence::FilesChanged => {}
                 Occurrence::Deadline => {
                     deadline = None;
                     failure.get_or_insert(io::ErrorKind::TimedOut);

@@ -43,6 +43,7 @@ pub struct System {
     wake_pipe: WatchedFd,
     control_pipe: WatchedFd,
     keys: WatchedFd,
+    file_watch: WatchedFd,
 }
 
 #[derive(Debug, Default)]
@@ -104,6 +105,7 @@ impl System {
             wake_pipe: WatchedFd::default(),
             control_pipe: WatchedFd::default(),
             keys: WatchedFd::default(),
+            file_watch: WatchedFd::default(),
         })
     }
 
@@ -129,6 +131,11 @@ impl System {
         spawn::set_nonblocking(pipe.as_fd())?;
         self.control_pipe.fd = Some(pipe);
         Ok(())
+    }
+
+    /// Reports changes as [`Occurrence::FilesChanged`], until they are taken from the watcher.
+    pub fn set_file_watch(&mut self, watch: OwnedFd) {
+        self.file_watch.fd = Some(watch);
     }
 
     /// Reports input as [`Occurrence::KeyInput`], until its end.
@@ -227,6 +234,9 @@ impl System {
                 drain(&mut self.wake_pipe.fd);
                 return Occurrence::ProxyRefused;
             }
+            if std::mem::take(&mut self.file_watch.is_ready) {
+                return Occurrence::FilesChanged;
+            }
             let due = until_ms.is_some_and(|until| until <= now);
             if due && self.deadline_pending {
                 self.deadline_pending = false;
@@ -305,7 +315,7 @@ impl System {
                 polled.push(PollFd::from_borrowed_fd(input.fd(), PollFlags::OUT));
             }
         }
-        let watched = [&self.control_pipe, &self.wake_pipe, &self.keys];
+        let watched = [&self.control_pipe, &self.wake_pipe, &self.keys, &self.file_watch];
         for fd in watched.into_iter().filter_map(|watched| watched.fd.as_ref()) {
             polled.push(PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN));
         }
@@ -331,7 +341,8 @@ impl System {
                 ChildInput::flush(&mut self.children[index].input);
             }
         }
-        for watched in [&mut self.control_pipe, &mut self.wake_pipe, &mut self.keys] {
+        let System { control_pipe, wake_pipe, keys, file_watch, .. } = self;
+        for watched in [control_pipe, wake_pipe, keys, file_watch] {
             watched.is_ready = watched.fd.is_some() && is_next_ready();
         }
         if ready.any(|is_ready| is_ready) {

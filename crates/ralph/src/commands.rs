@@ -18,6 +18,7 @@ pub mod run;
 pub mod runs;
 pub mod sandbox;
 pub mod settings;
+pub mod steer;
 pub mod stories;
 pub mod tasks;
 pub mod ui;

@@ -21,6 +21,7 @@ use ralph_store::relocation::DirIdentity;
 use super::cli::CliCommand;
 use super::cli::args::ProjectArgs;
 use super::commands::mode::PROMPTS_DIR;
+use super::commands::steer::{AnswerArgs, AskArgs, TellArgs};
 
 pub(super) fn open_project(args: &ProjectArgs) -> Result<Project, Error> {
     super::recover::restore_modes();
@@ -166,6 +167,9 @@ pub(super) fn resolve_paths_from_project(args: &ProjectArgs, command: &mut CliCo
         }
         CliCommand::Work(args) => &mut args.common,
         CliCommand::Spawn(args) => &mut args.common,
+        CliCommand::Tell(TellArgs { text, .. })
+        | CliCommand::Answer(AnswerArgs { text, .. })
+        | CliCommand::Ask(AskArgs { text }) => return resolve(&mut text.file),
         _ => return,
     };
     resolve(&mut common.settings);

@@ -4,7 +4,7 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
-use crate::run_card::RunCard;
+use crate::run_card::{AttentionKind, RunCard};
 use crate::state_word::Group;
 use crate::time_text::{format_local, local_time};
 use crate::width;
@@ -176,20 +176,21 @@ fn section_of(card: &RunCard, today: Date, zone: &TimeZone) -> SectionKind {
     }
 }
 
-/// Questions and problems by age, working runs by start, waiting ones by the end of the wait, finished ones newest
-/// first.
-fn sort_key(kind: SectionKind, card: &RunCard) -> (i64, String) {
+/// Questions by age, then problems by age; working runs by start, waiting ones by the end of the wait, finished ones
+/// newest first.
+fn sort_key(kind: SectionKind, card: &RunCard) -> (bool, i64, String) {
     let time = match kind {
         SectionKind::NeedsYou => card.attention.as_ref().map(|it| it.since_ms),
         SectionKind::Working => card.started_ms,
         SectionKind::Waiting => card.wait_until_ms.or(Some(i64::MAX)),
         _ => card.ended_ms.map(|ms| -ms),
     };
-    (time.unwrap_or(0), card.id.clone())
+    let is_problem = card.attention.as_ref().is_some_and(|it| it.kind == AttentionKind::Problem);
+    (is_problem, time.unwrap_or(0), card.id.clone())
 }
 
 fn local_date(ms: i64, zone: &TimeZone) -> Option<Date> {
-    local_time(ms, zone).map(|time| time.date())
+    Some(local_time(ms, zone)?.date())
 }
 
 /// The cost of iterations by the day on which they ended.

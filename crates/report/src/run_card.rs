@@ -4,8 +4,10 @@ use jiff::tz::TimeZone;
 use serde::Serialize;
 
 use crate::check_view;
+use crate::run_table::cost_text;
 use crate::state_word::{Group, StateWord};
 use crate::status_line::{format_span, one_line, tool_subject};
+use crate::terminal::plural;
 use crate::time_text::format_local;
 use crate::width;
 use ralph_events::event::{Isolation, Outcome, Purpose, WaitReason};
@@ -86,6 +88,7 @@ pub struct Bar {
     pub duration_ms: u64,
     pub result: BarResult,
     pub cost: Cost,
+    pub tools: u32,
     /// The last time that it was active.
     pub ended_ms: i64,
 }
@@ -112,6 +115,15 @@ impl BarResult {
 }
 
 impl Bar {
+    /// `8m54s · $0.21 · 11 tools`, without what is unknown.
+    pub fn figures(&self, separator: &str) -> String {
+        let tools = format!("{} tool{}", self.tools, plural(u64::from(self.tools)));
+        let tools = (self.tools > 0).then_some(tools);
+        let took = Some(text::format_duration(self.duration_ms));
+        let parts = [took, cost_text(self.cost), tools];
+        parts.into_iter().flatten().collect::<Vec<_>>().join(separator)
+    }
+
     /// The height in eighths of a line, beside a run's longest iteration.
     pub fn eighths(&self, longest_ms: u64) -> u8 {
         let share = self.duration_ms.min(longest_ms).saturating_mul(4) / longest_ms.max(1);
@@ -328,6 +340,7 @@ fn bars(run: &RunState, is_alive: bool, now_ms: i64) -> Vec<Bar> {
         duration_ms: record.active_ms(is_open(record).then_some(now_ms)),
         result: bar_result(record, is_open(record)),
         cost: run.iteration_cost(record),
+        tools: record.tools,
         ended_ms: record.ended_ms.filter(|_| !is_open(record)).unwrap_or(run.clock.last_ms),
     };
     let mut bars: Vec<Bar> = run.iterations.iter().map(bar).collect();
@@ -337,6 +350,9 @@ fn bars(run: &RunState, is_alive: bool, now_ms: i64) -> Vec<Bar> {
         let sum = |cost: fn(&Cost) -> Option<f64>| {
             earlier.iter().filter_map(|bar| cost(&bar.cost)).sum::<f64>()
         };
+        if let Activity::Agent(agent) = &run.activity {
+            last.tools = last.tools.saturating_add(agent.tool_calls);
+        }
         let total = run.cost();
         let before = sum(|cost| cost.estimated.or(cost.reported));
         last.cost = Cost {

@@ -4,6 +4,7 @@
 //! text and Markdown, [`html`] as a page.
 
 pub mod answer;
+pub mod commit_lookup;
 mod from_state;
 pub mod html;
 mod iteration;

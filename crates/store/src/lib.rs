@@ -19,6 +19,7 @@ mod platform;
 pub mod private_files;
 pub mod project;
 pub mod project_record;
+pub mod question_spool;
 pub mod relocation;
 pub mod requests;
 pub mod run_files;

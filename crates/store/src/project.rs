@@ -18,6 +18,7 @@ const GITIGNORE: &str = "\
 /tasks.before.json
 /prompt_*.txt
 /side_*.txt
+/questions/
 ";
 
 /// Stories as they were before an agent removed them.
@@ -98,6 +99,11 @@ impl Project {
 
     pub fn logs_dir(&self) -> PathBuf {
         self.ralph_dir().join("logs")
+    }
+
+    /// Where the agents of a run leave questions.
+    pub fn questions_dir(&self, run: &str) -> PathBuf {
+        self.ralph_dir().join("questions").join(run)
     }
 
     /// The plan that `ralph plan` writes and `ralph build` works through.

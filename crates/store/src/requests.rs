@@ -25,7 +25,10 @@ const TIME_STEP: Duration = Duration::from_millis(50);
 
 const ACKNOWLEDGED: &str = "acknowledged";
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// The longest text that a request may carry, in bytes.
+pub const MAX_TEXT: usize = 64 * 1024;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case")]
 pub enum Request {
     Pause,
@@ -34,8 +37,43 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         max_iterations: Option<u32>,
     },
+    /// Ends the run and its agent, or ends the run after the current iteration.
+    Stop {
+        #[serde(default = "at_once")]
+        now: bool,
+    },
+    /// Guidance for the next prompt.
+    Tell {
+        text: String,
+        /// Restarts the current iteration with it.
+        #[serde(default)]
+        now: bool,
+        /// For all following prompts, too.
+        #[serde(default)]
+        every: bool,
+    },
+    /// Drops guidance that is waiting or repeated.
+    ClearGuidance,
+    /// Answers a question of the agent.
+    Answer {
+        question: String,
+        text: String,
+    },
+}
+
+/// Version 0.2 knew no other way to stop.
+fn at_once() -> bool {
+    true
+}
+
+impl Request {
     /// Ends the run and its agent.
-    Stop,
+    pub const STOP: Request = Request::Stop { now: true };
+
+    /// Changes whether the run works. A later start or stop replaces it; what a person said stays valid.
+    fn is_control(&self) -> bool {
+        matches!(self, Request::Pause | Request::Resume { .. } | Request::Stop { .. })
+    }
 }
 
 #[derive(Debug)]
@@ -114,13 +152,8 @@ impl RequestQueue {
     /// Removes the requests up to `number`.
     pub fn acknowledge(&self, number: u64) -> io::Result<()> {
         save_without_sync(&self.dir.join(ACKNOWLEDGED), number.to_string().as_bytes())?;
-        for old in self.numbers()?.into_iter().filter(|old| *old <= number) {
-            match std::fs::remove_file(self.path(old)) {
-                Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
-                _ => {}
-            }
-        }
-        Ok(())
+        let mut old = self.numbers()?.into_iter().filter(|old| *old <= number);
+        old.try_for_each(|old| self.remove(old))
     }
 
     /// The number of the last acknowledged request; 0 for none.
@@ -129,11 +162,26 @@ impl RequestQueue {
         text.parse().unwrap_or(0)
     }
 
-    /// Drops all requests: a later decision replaces them.
-    pub fn clear(&self) -> io::Result<()> {
-        match self.numbers()?.last() {
-            Some(last) => self.acknowledge(*last),
-            None => Ok(()),
+    /// Drops requests to pause, resume or stop: a later decision replaces them. Guidance and answers stay.
+    pub fn drop_control(&self) -> io::Result<()> {
+        let pending = self.pending(0)?;
+        let is_kept =
+            |request: &Option<Request>| request.as_ref().is_some_and(|it| !it.is_control());
+        match pending.iter().position(|(_, request)| is_kept(request)) {
+            None => pending.last().map_or(Ok(()), |(last, _)| self.acknowledge(*last)),
+            Some(first) => {
+                let dropped = pending[first..].iter().filter(|(_, request)| !is_kept(request));
+                dropped.map(|(number, _)| *number).try_for_each(|number| self.remove(number))?;
+                let before = pending[..first].last();
+                before.map_or(Ok(()), |(number, _)| self.acknowledge(*number))
+            }
+        }
+    }
+
+    fn remove(&self, number: u64) -> io::Result<()> {
+        match std::fs::remove_file(self.path(number)) {
+            Err(err) if err.kind() != io::ErrorKind::NotFound => Err(err),
+            _ => Ok(()),
         }
     }
 
@@ -206,28 +254,54 @@ mod tests {
     fn requests_are_taken_in_order_and_kept_until_acknowledged() {
         let (_dir, queue) = queue();
         assert!(queue.pending(0).unwrap().is_empty());
-        for request in [Request::Pause, LIMIT, Request::Stop] {
+        for request in [Request::Pause, LIMIT, Request::STOP] {
             queue.send(&request).unwrap();
         }
-        let expected = [(1, Some(Request::Pause)), (2, Some(LIMIT)), (3, Some(Request::Stop))];
+        let expected = [(1, Some(Request::Pause)), (2, Some(LIMIT)), (3, Some(Request::STOP))];
         assert_eq!(queue.pending(0).unwrap(), expected);
         assert_eq!(queue.pending(0).unwrap(), expected, "as after a kill -9 of the run");
         assert_eq!(queue.pending(2).unwrap(), expected[2..], "those that were taken are known");
         queue.acknowledge(2).unwrap();
         assert_eq!(queue.pending(0).unwrap(), expected[2..]);
-        queue.clear().unwrap();
+        queue.drop_control().unwrap();
         assert!(queue.pending(0).unwrap().is_empty());
         assert_eq!(queue.send(&Request::Pause).unwrap(), 4, "numbers are not used again");
+    }
+
+    #[test]
+    fn start_drops_older_control_requests_and_keeps_what_a_person_said() {
+        let (_dir, queue) = queue();
+        let tell = |text: &str| Request::Tell { text: text.into(), now: false, every: false };
+        let answer = Request::Answer { question: "q1".into(), text: "yes".into() };
+        for request in [Request::Pause, tell("a"), Request::STOP, answer.clone(), Request::Pause] {
+            queue.send(&request).unwrap();
+        }
+        queue.drop_control().unwrap();
+        let kept = [(2, Some(tell("a"))), (4, Some(answer))];
+        assert_eq!(queue.pending(0).unwrap(), kept);
+        queue.drop_control().unwrap();
+        assert_eq!(queue.pending(0).unwrap(), kept, "nothing is lost by a second start");
+        assert_eq!(queue.send(&tell("b")).unwrap(), 5);
+    }
+
+    #[test]
+    fn stop_of_an_older_version_is_immediate() {
+        for (text, now) in
+            [(r#"{"request":"stop"}"#, true), (r#"{"request":"stop","now":false}"#, false)]
+        {
+            let request: Request = serde_json::from_str(text).unwrap();
+            assert_eq!(request, Request::Stop { now });
+        }
     }
 
     #[test]
     fn run_killed_while_acknowledging_takes_no_request_twice() {
         let (_dir, queue) = queue();
         queue.send(&Request::Pause).unwrap();
-        queue.send(&Request::Stop).unwrap();
+        queue.send(&Request::STOP).unwrap();
         // Killed before the files were removed.
         std::fs::write(queue.dir.join(ACKNOWLEDGED), "1").unwrap();
-        assert_eq!(queue.pending(0).unwrap(), [(2, Some(Request::Stop))]);
+        assert_eq!(queue.pending(0).unwrap(), [(2, Some(Request::STOP))]);
         queue.acknowledge(2).unwrap();
         assert!(queue.numbers().unwrap().is_empty());
     }
@@ -255,9 +329,9 @@ mod tests {
         let (_dir, queue) = queue();
         queue.send(&Request::Pause).unwrap();
         std::fs::write(queue.path(2), r#"{"request":"dance"}"#).unwrap();
-        queue.send(&Request::Stop).unwrap();
+        queue.send(&Request::STOP).unwrap();
         let pending = queue.pending(1).unwrap();
-        assert_eq!(pending, [(2, None), (3, Some(Request::Stop))]);
+        assert_eq!(pending, [(2, None), (3, Some(Request::STOP))]);
     }
 
     #[test]

@@ -43,6 +43,16 @@ pub fn next(list: &TaskList) -> Option<&Story> {
     Some(&list.stories[story_statuses(list).iter().position(is_next)?])
 }
 
+/// The next story that waits for no answer to a question.
+pub fn next_except<'l>(list: &'l TaskList, parked: &[&str]) -> Option<&'l Story> {
+    let statuses = story_statuses(list);
+    let can_start =
+        |status: &StoryStatus<'_>| matches!(status, StoryStatus::Next | StoryStatus::Ready);
+    let ready = list.stories.iter().zip(&statuses).filter(|(_, status)| can_start(status));
+    let free = ready.map(|(story, _)| story).filter(|story| !parked.contains(&story.id.as_str()));
+    free.min_by(|a, b| a.priority.total_cmp(&b.priority))
+}
+
 pub fn dependency_problems(list: &TaskList) -> Vec<TaskProblem> {
     let graph = DependencyGraph::of(list);
     let mut problems = graph.dangling.clone();

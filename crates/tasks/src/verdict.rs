@@ -41,6 +41,18 @@ pub fn briefing(review: &LedgerReview, name: &str) -> Vec<Feedback> {
     feedback
 }
 
+/// Tells the agent which stories wait for an answer, and which one to work on.
+pub fn parked_feedback(parked: &[&str], next: Option<&(String, String)>) -> Feedback {
+    let mut message = format!(
+        "Do not work on these stories, which wait for an answer from the user: {}.",
+        parked.join(", ")
+    );
+    if let Some((id, title)) = next {
+        message.push_str(&format!(" The next story is {id} ({title})."));
+    }
+    appended(message)
+}
+
 fn appended(message: String) -> Feedback {
     Feedback { action: FailAction::Append, message }
 }

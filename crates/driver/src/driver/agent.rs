@@ -10,11 +10,11 @@ use crate::run_spec::{AgentLaunch, RunSpec, scm_kinds};
 use crate::screen_text;
 use crate::world::{Part, RunStep, Started, World};
 use ralph_agents::PromptVia;
-use ralph_engine::completion::{CompletionDetector, CompletionRule};
+use ralph_engine::completion::{CompletionDetector, CompletionRule, QuestionDetector};
 use ralph_engine::machine::{Input, Now};
 use ralph_engine::prompt as prompts;
 use ralph_engine::rules::ScmTaskKind;
-use ralph_events::env_names::STOP_CHECK;
+use ralph_events::env_names::{PARKED_STORIES, QUESTIONS_DIR, STOP_CHECK};
 use ralph_events::event::{Event, Purpose};
 use ralph_process::{ChildEnd, Launch, TerminalSize};
 
@@ -84,6 +84,10 @@ impl<W: World> Driver<'_, W> {
         let mut env = agent.env.clone();
         env.extend(self.run_variables());
         env.push((STOP_CHECK.into(), Some(self.stop_check_id().into())));
+        let questions = spec.questions_dir.as_ref().map(|dir| dir.clone().into_os_string());
+        env.push((QUESTIONS_DIR.into(), questions));
+        let parked = self.gate.as_ref().map(|gate| gate.parked().join("\n"));
+        env.push((PARKED_STORIES.into(), parked.filter(|it| !it.is_empty()).map(Into::into)));
         env.extend(
             invocation.env.iter().map(|(name, value)| (OsString::from(*name), Some(value.into()))),
         );
@@ -135,9 +139,18 @@ impl<W: World> Driver<'_, W> {
         } else if !on_terminal {
             detector = detector.with_prompt_echo(&prompt);
         }
+        let questions = (purpose == Purpose::Work && !on_terminal).then(|| {
+            let questions = QuestionDetector::new(&prompt);
+            if invocation.structured {
+                questions.for_messages()
+            } else {
+                questions.with_prompt_echo(&prompt)
+            }
+        });
         let reader = agent.reader(invocation.structured);
         let started_ms = self.world.now().mono_ms;
         let mut task = AgentProcess::new(child, purpose, started_ms, reader, detector, files);
+        task.set_question_detector(questions);
         task.completion_is_final = spec.completion_is_final;
         task.is_plain = !invocation.structured && !on_terminal;
         task.screen = on_terminal.then(|| {
@@ -181,6 +194,7 @@ impl<W: World> Driver<'_, W> {
             task.finish(ended.exit, side_file, duration_ms, &mut self.recorder, ask)
         };
         self.response_filter.end(self.world);
+        self.ask_person(finished.questions.clone());
         self.record_leftovers(ended.leftovers, self.spec.agent.keep_background);
         self.recorder.record(&finished.ended);
         if finished.repeats_prompt {

@@ -124,6 +124,7 @@ impl<W: World> Driver<'_, W> {
                     self.world.end(filter, true);
                 }
                 Occurrence::ControlRequest => self.handle_requests(),
+                Occurrence::FilesChanged => self.take_spooled_questions(),
                 Occurrence::Deadline => {
                     until = None;
                     ended = true;

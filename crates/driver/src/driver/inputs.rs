@@ -4,13 +4,16 @@ use super::commit_guard::CommitGuardRun;
 use super::{ActiveTask, Driver};
 use crate::world::{RunStep, World};
 use ralph_engine::machine::{Input, RefusedHost, StopSignal};
+use ralph_events::control_chars::strip_control_chars;
 use ralph_events::event::{Event, Leftover, Purpose, Stream};
+use ralph_events::question;
 use ralph_events::redact;
+use ralph_events::text;
 use ralph_process::{ChildEnd, ChildId, Signal};
 use ralph_report::worker_lines::KILL_REASON;
 use ralph_report::{LiveOutput, Redraw};
 use ralph_sandbox::proxy::Refusal;
-use ralph_store::requests::Request;
+use ralph_store::requests::{self, Request};
 
 impl<W: World> Driver<'_, W> {
     pub(super) fn on_output(&mut self, child: ChildId, stream: Stream, bytes: &[u8]) {
@@ -33,6 +36,7 @@ impl<W: World> Driver<'_, W> {
                 }
                 self.queue.push_back(Input::Output);
                 self.queue.extend(task.drain_inputs());
+                let asked = task.take_questions();
                 self.recorder.output(LiveOutput::Raw(stream, bytes));
                 if let Some(line) = task.partial_line() {
                     self.recorder.output(LiveOutput::PartialLine(line));
@@ -41,6 +45,7 @@ impl<W: World> Driver<'_, W> {
                 if raw && !self.raw_log_failed {
                     self.append_raw(bytes);
                 }
+                self.ask_person(asked);
                 self.flush();
             }
             ActiveTask::Guardrail(own, run) if *own == child => {
@@ -91,6 +96,7 @@ impl<W: World> Driver<'_, W> {
                 self.finish_filter();
                 // A sender that was killed may not have woken the run.
                 self.handle_requests();
+                self.take_spooled_questions();
                 self.agent_ended(*task, ended, now);
             }
             ActiveTask::Guardrail(own, run) if own == child => {
@@ -112,13 +118,39 @@ impl<W: World> Driver<'_, W> {
     }
 
     pub(super) fn handle_requests(&mut self) {
-        for request in self.world.requests() {
-            self.has_taken_requests = true;
-            self.queue.push_back(match request {
-                Request::Pause => Input::Pause,
-                Request::Resume { max_iterations } => Input::Resume { max_iterations },
-                Request::Stop => Input::Stop { signal: KILL_REASON, now: true },
-            });
+        let inputs = self.take_requests();
+        self.queue.extend(inputs);
+    }
+
+    pub(super) fn take_requests(&mut self) -> Vec<Input> {
+        let requests = self.world.requests();
+        self.has_taken_requests |= !requests.is_empty();
+        let input = |(id, request)| match request {
+            Request::Pause => Input::Pause,
+            Request::Resume { max_iterations } => Input::Resume { max_iterations },
+            Request::Stop { now: true } => Input::Stop { signal: KILL_REASON, now: true },
+            Request::Stop { now: false } => Input::StopAfterIteration { signal: KILL_REASON },
+            Request::Tell { text, now, every } => {
+                Input::Tell { id, text: clean(&text), now, every }
+            }
+            Request::ClearGuidance => Input::ClearGuidance { id },
+            Request::Answer { question, text } => Input::Answered { question, text: clean(&text) },
+        };
+        requests.into_iter().map(input).collect()
+    }
+
+    pub(super) fn take_spooled_questions(&mut self) {
+        let texts = self.world.questions();
+        self.ask_person(texts.iter().filter_map(|text| question::bounded(text)).collect());
+    }
+
+    /// Hands questions of the agent to the machine.
+    pub(super) fn ask_person(&mut self, texts: Vec<String>) {
+        for text in texts {
+            let id = question::id(&self.spec.run_id, &text);
+            let gate = self.gate.as_ref();
+            let story = gate.and_then(|gate| Some(gate.next_story()?.0.clone()));
+            self.queue.push_back(Input::Asked { id, text, story });
         }
     }
 
@@ -172,6 +204,11 @@ impl<W: World> Driver<'_, W> {
             self.recorder.record(&Event::Leftovers { processes, kept });
         }
     }
+}
+
+/// A prompt may be an argument, which holds no control characters.
+fn clean(text: &str) -> String {
+    strip_control_chars(text::prefix(text, requests::MAX_TEXT)).trim().to_owned()
 }
 
 fn refused_host(refusal: &Refusal) -> RefusedHost {

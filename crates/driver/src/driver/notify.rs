@@ -30,6 +30,7 @@ impl<W: World> Driver<'_, W> {
                 | Event::Paused
                 | Event::ModelSilent { .. }
                 | Event::DialogOpened { .. }
+                | Event::QuestionAsked { .. }
                 | Event::Waiting { reason: WaitReason::RateLimit, .. }
         );
         if !worth_it {
@@ -132,6 +133,8 @@ impl<W: World> Driver<'_, W> {
                 Occurrence::Output(child, _) => {
                     self.append_notify_output(child, buf);
                 }
+                // Too late for a question, but taken: otherwise it would wake us again.
+                Occurrence::FilesChanged => drop(self.world.questions()),
                 Occurrence::ProxyRefused | Occurrence::ControlRequest | Occurrence::KeyInput => {}
             }
         }

@@ -46,7 +46,7 @@ impl<W: World> Driver<'_, W> {
         };
         let feedback = self.machine.feedback();
         let line = spec.show_iteration_in_prompt.then_some((iteration, max));
-        let prompt = prompt::compose(&base, &feedback, line);
+        let prompt = prompt::compose(&base, &feedback, &self.machine.messages(), line);
         let carries_feedback = !feedback.is_empty();
         self.recorder.record(&Event::Prompt {
             bytes: prompt.len() as u64,

@@ -6,20 +6,43 @@ use crate::world::World;
 use ralph_engine::machine::{GateVerdict, Input};
 use ralph_tasks::ledger::LedgerReview;
 use ralph_tasks::verdict::{
-    TaskVerdict, briefing, final_verdict, initial_verdict, unfinished_verdict,
+    TaskVerdict, briefing, final_verdict, initial_verdict, parked_feedback, unfinished_verdict,
 };
 
 impl<W: World> Driver<'_, W> {
     pub(super) fn collect_briefing(&mut self) {
         let first = self.machine.attempt() == 0;
+        self.set_parked_stories();
         let told = self.review_tasks(first, |gate, review| {
-            (briefing(review, gate.name()), gate.doubts_message(review))
+            let mut feedback = briefing(review, gate.name());
+            let parked = gate.parked();
+            if !parked.is_empty() {
+                feedback.push(parked_feedback(&parked, gate.next_story()));
+            }
+            (feedback, gate.doubts_message(review))
         });
         let (feedback, doubts) = told.unzip();
         if let Some(message) = doubts.flatten() {
             self.recorder.warn(message);
         }
         self.queue.push_back(Input::Briefed { feedback: feedback.unwrap_or_default() });
+    }
+
+    /// Finds out whether a story can start that waits for no answer.
+    pub(super) fn find_story(&mut self) {
+        let parks_all = self.set_parked_stories();
+        let can_start = self.review_tasks(false, |gate, _| gate.can_start());
+        self.queue.push_back(Input::StoryFound(!parks_all && can_start.unwrap_or(true)));
+    }
+
+    /// Returns whether a question belongs to no story, and so to all of them.
+    fn set_parked_stories(&mut self) -> bool {
+        let parked = self.machine.parked_stories();
+        let parks_all = parked.contains(&None);
+        if let Some(gate) = &mut self.gate {
+            gate.set_parked(parked.into_iter().flatten().map(str::to_owned).collect());
+        }
+        parks_all
     }
 
     pub(super) fn check_gates(&mut self, claimed: bool, checks_passed: bool) {

@@ -1,15 +1,17 @@
 //! Requests and obstacles of the real world.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
+use ralph_process::FileWatcher;
 use ralph_sandbox::SandboxTrace;
 use ralph_sandbox::proxy::Refusal;
 use ralph_store::dir_identity::DirChange;
 use ralph_store::private_files;
+use ralph_store::question_spool::QuestionSpool;
 use ralph_store::requests::Request;
 
-use super::{Control, ControlSource, RealWorld, RunStep};
+use super::{Control, ControlSource, QuestionSource, RealWorld, RunStep};
 
 impl RealWorld {
     /// Accepts requests announced at `door`.
@@ -22,6 +24,20 @@ impl RealWorld {
     ) -> io::Result<()> {
         self.system.set_control_pipe(door)?;
         self.control = Some(control);
+        Ok(())
+    }
+
+    /// Accepts questions from `ralph ask`.
+    ///
+    /// # Errors The spool directory cannot be created.
+    pub fn set_question_spool(&mut self, spool: QuestionSpool) -> io::Result<()> {
+        spool.create()?;
+        let mut watcher = FileWatcher::new().ok();
+        let watched = watcher.as_mut().map(|watcher| watcher.watch_dir(spool.path()));
+        if let (Some(Ok(_)), Some(watcher)) = (watched, &watcher) {
+            self.system.set_file_watch(watcher.as_fd().try_clone_to_owned()?);
+        }
+        self.questions = Some(QuestionSource { spool, watcher });
         Ok(())
     }
 
@@ -57,8 +73,16 @@ impl RealWorld {
 }
 
 impl Control for RealWorld {
-    fn requests(&mut self) -> Vec<Request> {
+    fn requests(&mut self) -> Vec<(u64, Request)> {
         self.control.as_mut().map(|control| control.take()).unwrap_or_default()
+    }
+
+    fn questions(&mut self) -> Vec<String> {
+        let Some(source) = &mut self.questions else { return Vec::new() };
+        if let Some(watcher) = &mut source.watcher {
+            watcher.take_changes();
+        }
+        source.spool.take()
     }
 
     fn acknowledge_requests(&mut self) {

@@ -15,11 +15,11 @@ use ralph_git::lock_files::{self, LockStatus};
 use ralph_process::trust::OutsideCommand;
 use ralph_process::{CommandOutput, Launch};
 use ralph_report::summary::Summary;
+use ralph_report::summary::commit_lookup::annotate_commits;
 use ralph_sandbox::Backend;
 use ralph_store::{home, project_record};
 
 use super::{ActiveSandbox, RealWorld, Repository, Uncommitted};
-use crate::commit_lookup;
 
 /// How long git may take to look up commits.
 const COMMIT_LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -195,6 +195,7 @@ impl Repository for RealWorld {
             return;
         }
         let root = self.project.root().to_owned();
-        commit_lookup::annotate_commits(facts, &root, &mut |words| self.git_query(&root, words));
+        let is_in_repository = ralph_git::is_in_repository(&root);
+        annotate_commits(facts, is_in_repository, &mut |words| self.git_query(&root, words));
     }
 }

@@ -12,6 +12,7 @@ use ralph_driver::world::{
     World,
 };
 use ralph_engine::machine::Now;
+use ralph_engine::rules::QuestionMode;
 use ralph_events::event::{Entry, Event, Exit};
 use ralph_events::run_state::{Pending, RunState};
 use ralph_git::branch::DetachedReason;
@@ -80,10 +81,32 @@ pub(crate) enum Fault {
     CommitsClaimed,
     /// It stamps the end of an iteration with the next one.
     StampsLate,
+    /// Resumes without the guidance that waits.
+    GuidanceForgotten,
+    /// Resumes as if no guidance had been delivered.
+    GuidanceRepeated,
+    /// It does not recognize guidance that it took before a kill.
+    GuidanceDoubled,
+    /// It takes later guidance first.
+    GuidanceReversed,
+    /// It acknowledges requests before they are in the journal.
+    AcknowledgedEarly,
+    /// It keeps guidance that the user has dropped.
+    ClearIgnored,
+    /// It does not restart the iteration for guidance that must not wait.
+    RestartForgotten,
+    /// Resumes without the answers that wait.
+    AnswersForgotten,
+    /// It continues though it should wait for an answer.
+    ParkingForgotten,
+    /// It works while it is parked.
+    WorksParked,
+    /// It starts another iteration after a request to stop.
+    StopForgotten,
 }
 
 impl Fault {
-    pub(crate) const ALL: [Fault; 27] = [
+    pub(crate) const ALL: [Fault; 38] = [
         Fault::GuardrailsIgnored,
         Fault::JournalLate,
         Fault::FeedbackForgotten,
@@ -111,6 +134,17 @@ impl Fault {
         Fault::DoneUnnoticed,
         Fault::CommitsClaimed,
         Fault::StampsLate,
+        Fault::GuidanceForgotten,
+        Fault::GuidanceRepeated,
+        Fault::GuidanceDoubled,
+        Fault::GuidanceReversed,
+        Fault::AcknowledgedEarly,
+        Fault::ClearIgnored,
+        Fault::RestartForgotten,
+        Fault::AnswersForgotten,
+        Fault::ParkingForgotten,
+        Fault::WorksParked,
+        Fault::StopForgotten,
     ];
 
     /// The spec as the broken engine reads it.
@@ -120,6 +154,9 @@ impl Fault {
             Some(Fault::TermStops) => misread.to_mut().rules.term_pauses = false,
             Some(Fault::RefusalsUncapped) => misread.to_mut().rules.max_refusals = usize::MAX,
             Some(Fault::NotifyForgotten) => misread.to_mut().notify = None,
+            Some(Fault::ParkingForgotten) if spec.rules.questions == QuestionMode::Wait => {
+                misread.to_mut().rules.questions = QuestionMode::Continue;
+            }
             Some(Fault::DoneUnnoticed) => misread.to_mut().rules.check_done_ms = None,
             _ => {}
         }
@@ -128,7 +165,8 @@ impl Fault {
 
     /// Lines of the journal as the broken engine writes them.
     pub(crate) fn miswrite(fault: Option<Fault>, lines: &[u8]) -> Cow<'_, [u8]> {
-        if !matches!(fault, Some(Fault::StampsLate | Fault::CommitsClaimed)) {
+        let miswrites = [Fault::StampsLate, Fault::CommitsClaimed, Fault::WorksParked];
+        if !fault.is_some_and(|fault| miswrites.contains(&fault)) {
             return Cow::Borrowed(lines);
         }
         let miswritten = |line: &str| {
@@ -136,6 +174,10 @@ impl Fault {
             match &mut entry.event {
                 Event::IterationEnded { .. } if fault == Some(Fault::StampsLate) => {
                     entry.at.iteration += 1;
+                }
+                // The run goes on as if it had not said this.
+                Event::Unparked if fault == Some(Fault::WorksParked) => {
+                    entry.event = Event::Warning { message: "".into() };
                 }
                 Event::Repository { by_others, .. } if fault == Some(Fault::CommitsClaimed) => {
                     *by_others = false;
@@ -167,6 +209,15 @@ impl Fault {
             (Some(Fault::ScmFailureForgotten), _) => point.scm_failed = false,
             (Some(Fault::FailuresForgotten), _) => point.failures = 0,
             (Some(Fault::SuccessForgotten), _) => point.any_succeeded = false,
+            (Some(Fault::GuidanceForgotten), _) => state.steering.guidance.clear(),
+            (Some(Fault::GuidanceRepeated), _) => {
+                state.steering.guidance.iter_mut().for_each(|it| it.is_used = false);
+            }
+            (Some(Fault::AnswersForgotten), _) => {
+                let answered =
+                    state.steering.questions.iter_mut().filter_map(|it| it.answer.as_mut());
+                answered.for_each(|answer| answer.is_used = true);
+            }
             (Some(Fault::LimitsForgotten), _) => point.limits = Default::default(),
             _ => {}
         }
@@ -185,6 +236,8 @@ pub(crate) struct Through<'w, W> {
     pub(crate) staged: Option<ChildId>,
     pub(crate) signals: u32,
     pub(crate) repeated: Option<Signal>,
+    /// Where a broken engine starts to count requests.
+    pub(crate) numbers_from: u64,
 }
 
 impl<'w, W> Through<'w, W> {
@@ -197,6 +250,7 @@ impl<'w, W> Through<'w, W> {
             staged: None,
             signals: 0,
             repeated: None,
+            numbers_from: 0,
         }
     }
 }
@@ -346,8 +400,34 @@ impl<W: World> Repository for Through<'_, W> {
 }
 
 impl<W: World> Control for Through<'_, W> {
+    fn requests(&mut self) -> Vec<(u64, Request)> {
+        let mut requests = self.world.requests();
+        match self.fault {
+            Some(Fault::AcknowledgedEarly) => self.world.acknowledge_requests(),
+            Some(Fault::GuidanceReversed) => requests.reverse(),
+            Some(Fault::GuidanceDoubled) => {
+                requests.iter_mut().for_each(|(number, _)| *number += self.numbers_from);
+            }
+            Some(Fault::ClearIgnored) => {
+                requests.retain(|(_, request)| *request != Request::ClearGuidance);
+            }
+            Some(Fault::StopForgotten) => {
+                requests.retain(|(_, request)| *request != Request::Stop { now: false });
+            }
+            Some(Fault::RestartForgotten) => {
+                for (_, request) in &mut requests {
+                    if let Request::Tell { now, .. } = request {
+                        *now = false;
+                    }
+                }
+            }
+            _ => {}
+        }
+        requests
+    }
+
     forward! {
-        fn requests(&mut self) -> Vec<Request>;
+        fn questions(&mut self) -> Vec<String>;
         fn acknowledge_requests(&mut self);
         fn refusals(&mut self) -> Vec<Refusal>;
         fn cleanup(&mut self) -> io::Result<Vec<String>>;

@@ -9,11 +9,12 @@ use ralph_driver::driver::{self, RunEnd};
 use ralph_driver::run_spec::{AgentSpec, GuardrailSpec, PromptSource, RunSpec, TasksSpec};
 use ralph_engine::completion::CompletionRule;
 use ralph_engine::prompt::OutputLimits;
-use ralph_engine::rules::{Budget, RateLimit, Retry, RetryScope, Rules};
+use ralph_engine::rules::{Budget, QuestionMode, RateLimit, Retry, RetryScope, Rules};
 use ralph_engine::stall::StallRule;
 use ralph_events::event::{Entry, Event, FailAction, Isolation, Outcome};
 use ralph_git::ScmSpec;
 use ralph_report::{Recorded, Reporter};
+use ralph_store::requests::Request;
 use ralph_tasks as tasks;
 use ralph_tasks::ledger::Ledger;
 
@@ -97,6 +98,14 @@ fn lives(seed: u64, fault: Option<Fault>, truth: &Rc<RefCell<Truth>>) -> Result<
             let mut truth = truth.borrow_mut();
             (truth.refused, truth.goes_on) = (false, true);
             truth.signals.clear();
+            // A run that was killed accepts guidance.
+            if before > 0 && rng.chance(30) {
+                truth.send(|number| Request::Tell {
+                    text: format!("guidance#{number}"),
+                    now: false,
+                    every: false,
+                });
+            }
             // Without guardrails it goes unnoticed.
             truth.unseen &= !spec.guardrails.is_empty();
         }
@@ -149,6 +158,7 @@ fn one_life(
     let watcher = Watcher { truth: Rc::clone(truth), pending: Vec::new(), seen, fault };
     let lived = catch_unwind(AssertUnwindSafe(|| {
         let mut through = Through::new(&mut world, fault);
+        through.numbers_from = seen as u64;
         driver::run(&Fault::misread(fault, spec), &mut through, vec![Box::new(watcher)], &[])
     }));
     let finish = match lived {
@@ -235,6 +245,7 @@ fn spec(rng: &mut Rng) -> RunSpec {
     });
     RunSpec {
         command: "run",
+        name: None,
         run_id: "20261115-202752-0000".to_owned(),
         directory: "/p".into(),
         ralph_dir: "/p/.ralph".into(),
@@ -310,12 +321,14 @@ fn spec(rng: &mut Rng) -> RunSpec {
             max_refusals: Rules::MAX_REFUSALS,
             check_done_ms: Some(Rules::CHECK_DONE_MS),
             notify: false,
+            questions: rng.pick(&[QuestionMode::Continue, QuestionMode::Wait, QuestionMode::Off]),
         },
         completion_is_final: plain_text && rng.chance(70),
         resumed: None,
         // Mostly enough, now and then next to nothing.
         journal_bytes: rng.pick(&[0, u64::MAX, 30_000]),
         notify: rng.maybe(30, |_| "notify".to_owned()),
+        questions_dir: None,
         display_filter: None,
     }
 }

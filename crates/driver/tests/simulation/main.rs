@@ -8,6 +8,7 @@ mod broken;
 mod counters;
 mod ending;
 mod faces;
+mod guidance;
 mod history;
 mod promises;
 mod rng;

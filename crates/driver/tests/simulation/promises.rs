@@ -9,6 +9,7 @@ use ralph_events::event::{Class, Entry, Event, Outcome, Purpose};
 
 use crate::counters;
 use crate::ending;
+use crate::guidance;
 use crate::steering;
 use crate::truth::{Fact, Truth, facts};
 use crate::world::SimWorld;
@@ -60,6 +61,9 @@ pub(crate) fn check(
         counters::check(spec, &truth, finish)?;
     }
     steering::check(spec, &truth, before)?;
+    if !truth.has_holes {
+        guidance::check(spec, &truth)?;
+    }
     stamps(&truth)?;
     commits(&truth)?;
     paid_once(&truth, &facts)?;

@@ -5,12 +5,16 @@ use std::collections::BTreeMap;
 use ralph_events::event::{Class, Entry, Event, Exit, Outcome, Purpose};
 use ralph_events::run_state::RunState;
 use ralph_process::Signal;
+use ralph_store::requests::Request;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Start {
     pub(crate) purpose: Purpose,
     /// The numbers of the failures in its prompt.
     pub(crate) told: Vec<u64>,
+    /// The numbers of the guidance and of the answers in its prompt, as they stand there.
+    pub(crate) guidance: Vec<u64>,
+    pub(crate) answers: Vec<u64>,
     /// The size of the journal at that moment.
     pub(crate) journal: usize,
 }
@@ -46,6 +50,13 @@ pub(crate) struct Truth {
     pub(crate) stories: Vec<bool>,
     /// Signals of this life, and how many came since its start or the last resume.
     pub(crate) signals: Vec<(Signal, u32)>,
+    /// Requests that a person has sent and the run has not acknowledged, and the number of the last one.
+    pub(crate) mailbox: Vec<(u64, Request)>,
+    pub(crate) last_request: u64,
+    /// All guidance, with whether it is for every prompt.
+    pub(crate) sent: BTreeMap<u64, bool>,
+    /// The last request to drop guidance that was acknowledged.
+    pub(crate) cleared: u64,
     pub(crate) journal: Vec<u8>,
     /// The entries read so far, with the end of each line. The journal only grows.
     pub(crate) entries: Vec<(usize, Entry<'static>)>,
@@ -58,6 +69,24 @@ pub(crate) struct Truth {
 }
 
 impl Truth {
+    /// A person sends something that survives a kill.
+    pub(crate) fn send(&mut self, request: impl FnOnce(u64) -> Request) {
+        self.last_request += 1;
+        let request = request(self.last_request);
+        if let Request::Tell { every, .. } = request {
+            self.sent.insert(self.last_request, every);
+        }
+        self.mailbox.push((self.last_request, request));
+    }
+
+    pub(crate) fn acknowledge(&mut self, number: u64) {
+        for (number, request) in self.mailbox.extract_if(.., |(sent, _)| *sent <= number) {
+            if request == Request::ClearGuidance {
+                self.cleared = number;
+            }
+        }
+    }
+
     pub(crate) fn violated(&mut self, what: impl Into<String>) {
         self.violation.get_or_insert(what.into());
     }
@@ -140,7 +169,12 @@ fn fact(entry: &Entry<'_>) -> Option<Fact> {
 
 /// The numbers of the guardrail failures in a text.
 pub(crate) fn numbers(text: &str) -> Vec<u64> {
-    let parts = text.split("failure#").skip(1);
+    numbers_after(text, "failure#")
+}
+
+/// The numbers after a mark.
+pub(crate) fn numbers_after(text: &str, mark: &str) -> Vec<u64> {
+    let parts = text.split(mark).skip(1);
     parts
         .filter_map(|part| part.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok())
         .collect()

@@ -15,7 +15,7 @@ use ralph_driver::world::{
 use ralph_engine::machine::Now;
 use ralph_engine::prompt::COMMIT_MESSAGE_PROMPT;
 use ralph_events::event::{Commit, Exit, Purpose, Stream};
-use ralph_events::run_state::RunState;
+use ralph_events::run_state::{Activity, RunState};
 use ralph_git::branch::DetachedReason;
 use ralph_git::head_log::NewCommits;
 use ralph_git::lock_files::LockStatus;
@@ -25,7 +25,7 @@ use ralph_sandbox::proxy::Refusal;
 use ralph_store::requests::Request;
 
 use crate::rng::Rng;
-use crate::truth::{Start, Truth, numbers};
+use crate::truth::{Start, Truth, numbers, numbers_after};
 
 /// Thrown through the engine when the process dies.
 pub(crate) struct Crash;
@@ -123,6 +123,10 @@ pub(crate) struct SimWorld {
     /// Signals, requests and clock jumps by time.
     outside: VecDeque<(u64, Outside)>,
     requests: Vec<Request>,
+    /// The number of the last letter that the run has taken.
+    taken: u64,
+    /// An agent that guidance has to end before anything else happens.
+    must_restart: Option<ChildId>,
     refusals: Vec<Refusal>,
     paused: bool,
     patience: u32,
@@ -144,10 +148,17 @@ struct GitLock {
 /// The age at which a lock counts as abandoned.
 const LEFT_BEHIND_MS: u64 = 60_000;
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 enum Outside {
     Signal(Signal),
     Request(Request),
+    Tell {
+        now: bool,
+        every: bool,
+    },
+    ClearGuidance,
+    /// Answers an open question.
+    Answer,
     Jump(i64),
     Commit,
 }
@@ -163,19 +174,22 @@ impl SimWorld {
         let mut outside = Vec::new();
         if faults.company {
             for _ in 0..rng.below(4) {
-                let what = match rng.below(9) {
+                let what = match rng.below(14) {
                     0 => Outside::Signal(Signal::Interrupt),
                     1 => Outside::Signal(Signal::Terminate),
                     2 => Outside::Signal(Signal::HangUp),
                     3 => Outside::Signal(Signal::Resize),
-                    4 => Outside::Request(Request::Stop),
+                    4 => Outside::Request(Request::Stop { now: rng.chance(50) }),
+                    9..=11 => Outside::Tell { now: rng.chance(40), every: rng.chance(20) },
+                    12 => Outside::ClearGuidance,
+                    13 => Outside::Answer,
                     5 | 6 => Outside::Commit,
                     _ => Outside::Request(Request::Pause),
                 };
                 let at_ms = rng.below(60_000);
-                outside.push((at_ms, what));
+                outside.push((at_ms, what.clone()));
                 if matches!(what, Outside::Signal(_)) && rng.chance(30) {
-                    let repeats = (1..=rng.below(3)).map(|n| (at_ms + n * 200, what));
+                    let repeats = (1..=rng.below(3)).map(|n| (at_ms + n * 200, what.clone()));
                     outside.extend(repeats);
                 }
             }
@@ -197,6 +211,8 @@ impl SimWorld {
             next_child: 0,
             outside: outside.into(),
             requests: Vec::new(),
+            taken: 0,
+            must_restart: None,
             refusals: Vec::new(),
             paused: false,
             patience: 0,
@@ -283,10 +299,16 @@ impl SimWorld {
         };
         match kind {
             Kind::Work => {
-                let told = numbers(&String::from_utf8_lossy(launch.stdin));
+                let prompt = String::from_utf8_lossy(launch.stdin);
+                let (guidance, answers) =
+                    (numbers_after(&prompt, "guidance#"), numbers_after(&prompt, "answer#"));
                 let mut truth = self.truth.borrow_mut();
-                let journal = truth.journal.len();
-                truth.starts.push(Start { purpose: Purpose::Work, told, journal });
+                if guidance.iter().any(|number| *number < truth.cleared) {
+                    truth.violated("a prompt with guidance that was cleared");
+                }
+                let (purpose, journal) = (Purpose::Work, truth.journal.len());
+                let told = numbers(&prompt);
+                truth.starts.push(Start { purpose, told, guidance, answers, journal });
                 truth.claimed = false;
                 truth.unseen = false;
                 truth.checks.clear();
@@ -303,7 +325,8 @@ impl SimWorld {
             Kind::CommitMessage => {
                 let mut truth = self.truth.borrow_mut();
                 let (purpose, journal) = (Purpose::CommitMessage, truth.journal.len());
-                truth.starts.push(Start { purpose, told: Vec::new(), journal });
+                let (told, guidance, answers) = (Vec::new(), Vec::new(), Vec::new());
+                truth.starts.push(Start { purpose, told, guidance, answers, journal });
                 drop(truth);
                 self.message(&mut child, bad);
             }
@@ -416,6 +439,10 @@ impl SimWorld {
         let tool = r#"{"type":"user","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"<response>DONE</response>"}]},"parent_tool_use_id":null,"session_id":"s"}"#;
         let words = if done { "Ready. <response>DONE</response>" } else { "not DONE yet" };
         let mut lines = vec![text("working"), tool.to_owned(), text(words)];
+        if rng.chance(15) {
+            let number = rng.below(4);
+            lines.insert(1, text(&format!("<question>ask {number}?</question>")));
+        }
         let (mut exit, mut ends) = (Exit::Code(0), true);
         child.claims = done;
         // A limit may last.
@@ -588,6 +615,31 @@ impl SimWorld {
         steps.min_by_key(|(_, at)| *at)
     }
 
+    /// A person answers the oldest open question.
+    fn answer(&mut self) {
+        let mut truth = self.truth.borrow_mut();
+        truth.read();
+        let state = truth.state();
+        if let Some(open) = state.steering.open_questions().next() {
+            let question = open.id.clone();
+            truth.send(|number| Request::Answer { question, text: format!("answer#{number}") });
+        }
+    }
+
+    fn is_parked(&self) -> bool {
+        let mut truth = self.truth.borrow_mut();
+        truth.read();
+        matches!(truth.state().activity, Activity::Parked { .. })
+    }
+
+    /// Guidance that does not wait ends a working agent at once.
+    fn check_restart(&mut self) {
+        let Some(id) = self.must_restart.take() else { return };
+        if self.jobs().any(|child| child.id == id && !child.ended_by_us) {
+            self.truth.borrow_mut().violated("an agent was not ended for immediate guidance");
+        }
+    }
+
     fn send_signal(&mut self, signal: Signal) -> Occurrence {
         if signal != Signal::Resize {
             self.signals += 1;
@@ -699,6 +751,7 @@ impl Processes for SimWorld {
 
     fn wait(&mut self, until_mono_ms: Option<u64>, buf: &mut Vec<u8>) -> Occurrence {
         self.check_signals();
+        self.check_restart();
         loop {
             let step = self.next_step();
             let outside = self.outside.front().map(|(at, _)| *at);
@@ -714,6 +767,13 @@ impl Processes for SimWorld {
                     let at = self.now.mono_ms + 1_000;
                     let resume = Request::Resume { max_iterations: None };
                     self.outside.push_front((at, Outside::Request(resume)));
+                    continue;
+                }
+                (_, None) if self.is_parked() => {
+                    if self.jobs().next().is_some() {
+                        self.truth.borrow_mut().violated("a job runs while the run is parked");
+                    }
+                    self.outside.push_front((self.now.mono_ms + 1_000, Outside::Answer));
                     continue;
                 }
                 (_, None) => {
@@ -737,6 +797,29 @@ impl Processes for SimWorld {
                     Outside::Commit => {
                         let by_others = !self.jobs().any(|child| child.may_commit);
                         self.commit(by_others);
+                    }
+                    Outside::Tell { now, every } => {
+                        let text = |number| format!("guidance#{number}");
+                        self.truth.borrow_mut().send(|number| Request::Tell {
+                            text: text(number),
+                            now,
+                            every,
+                        });
+                        let works = |child: &&Child| {
+                            child.kind == Kind::Work && !child.gave_result && !child.ended_by_us
+                        };
+                        let ends = now && self.agents == AgentKind::Structured;
+                        let working = self.jobs().find(works).map(|child| child.id);
+                        self.must_restart = working.filter(|_| ends);
+                        return Occurrence::ControlRequest;
+                    }
+                    Outside::ClearGuidance => {
+                        self.truth.borrow_mut().send(|_| Request::ClearGuidance);
+                        return Occurrence::ControlRequest;
+                    }
+                    Outside::Answer => {
+                        self.answer();
+                        return Occurrence::ControlRequest;
                     }
                     Outside::Request(request) => {
                         self.paused |= request == Request::Pause;
@@ -907,11 +990,27 @@ impl Repository for SimWorld {
 }
 
 impl Control for SimWorld {
-    fn requests(&mut self) -> Vec<Request> {
-        std::mem::take(&mut self.requests)
+    fn requests(&mut self) -> Vec<(u64, Request)> {
+        let control = std::mem::take(&mut self.requests).into_iter().map(|request| (0, request));
+        let truth = self.truth.borrow();
+        let mailbox = truth.mailbox.iter().filter(|(number, _)| *number > self.taken).cloned();
+        let taken: Vec<(u64, Request)> = control.chain(mailbox).collect();
+        drop(truth);
+        self.taken = taken.last().map_or(self.taken, |(number, _)| self.taken.max(*number));
+        taken
     }
 
-    fn acknowledge_requests(&mut self) {}
+    fn questions(&mut self) -> Vec<String> {
+        match self.faults.company && self.rng.chance(2) {
+            true => vec![format!("ask {}?", self.rng.below(4))],
+            false => Vec::new(),
+        }
+    }
+
+    fn acknowledge_requests(&mut self) {
+        let taken = self.taken;
+        self.effect(|_| (), |world| world.truth.borrow_mut().acknowledge(taken));
+    }
 
     fn refusals(&mut self) -> Vec<Refusal> {
         std::mem::take(&mut self.refusals)

@@ -4,8 +4,10 @@ use jiff::Timestamp;
 
 use super::super::rules::RetryScope;
 use super::timers::WALL_CLOCK_CHECK_MS;
-use super::{Action, AgentReport, AgentRun, Job, LoopMachine, Phase, RefusedHost, Step};
-use ralph_events::event::{Class, Event, Failure, Feedback, Outcome, Purpose, WaitReason};
+use super::{Action, AgentReport, AgentRun, Job, JobEnd, LoopMachine, Phase, RefusedHost, Step};
+use ralph_events::event::{
+    Class, EndCause, Event, Failure, Feedback, Outcome, Purpose, WaitReason,
+};
 use ralph_events::exit_code;
 use ralph_events::run_state::RateLimits;
 use ralph_events::text;
@@ -40,7 +42,7 @@ impl LoopMachine {
         if self.phase != Phase::Briefing {
             return;
         }
-        if self.steering.stop.is_some() {
+        if self.steering.ends_iteration() {
             return self.finish_stopped(step);
         }
         if self.steering.pause {
@@ -54,6 +56,7 @@ impl LoopMachine {
         self.totals.spending.start_attempt();
         if purpose == Purpose::Work {
             self.iteration.attempt += 1;
+            self.conversation.fill_prompt();
         }
         self.start_job(step, Job::Agent(AgentRun::new(purpose, step.now)));
     }
@@ -99,7 +102,7 @@ impl LoopMachine {
     }
 
     pub(super) fn agent_ended(&mut self, step: &mut Step, report: AgentReport) {
-        let Phase::Running { job: Job::Agent(agent), started, .. } = self.phase else {
+        let Phase::Running { job: Job::Agent(agent), started, ending } = self.phase else {
             return;
         };
         self.totals.spending.end_attempt(&report.usage);
@@ -108,13 +111,17 @@ impl LoopMachine {
         self.iteration.worked_ms =
             self.iteration.worked_ms.saturating_add(step.now.mono_ms.saturating_sub(started));
         if agent.purpose == Purpose::CommitMessage {
-            if self.steering.stop.is_some() {
+            if self.steering.ends_iteration() {
                 self.finish_stopped(step);
             } else {
                 let has_message = report.has_message && report.class == Class::Answered;
                 self.start_job(step, Job::CommitGuard { has_message });
             }
             return;
+        }
+        let restarts = ending == Some(JobEnd::CutOff(EndCause::Guidance));
+        if restarts && report.class == Class::Interrupted && !self.steering.ends_iteration() {
+            return self.retry(step);
         }
         self.classify_attempt(step, report);
     }
@@ -125,7 +132,7 @@ impl LoopMachine {
         // Only an attempt that ended normally with an answer can complete anything.
         self.iteration.complete = report.complete && report.class == Class::Answered;
         self.iteration.found = report.found;
-        if self.steering.stop.is_some() && !self.may_check_gates(0) {
+        if self.steering.ends_iteration() && !self.may_check_gates(0) {
             return self.finish_stopped(step);
         }
         if report.class != Class::RateLimited && report.class != Class::Overloaded {
@@ -184,6 +191,9 @@ impl LoopMachine {
     }
 
     fn handle_failure(&mut self, step: &mut Step, message: String) {
+        if self.steering.stop.is_some() {
+            return self.finish_stopped(step);
+        }
         self.retries.failures += 1;
         let fatal = self.rules.retry.max_failures();
         if self.retries.failures >= fatal {
@@ -214,6 +224,9 @@ impl LoopMachine {
 
     /// Waits and retries the iteration. Not counted as a failure.
     fn handle_rate_limit(&mut self, step: &mut Step, resets_at: Option<i64>, message: &str) {
+        if self.steering.stop.is_some() {
+            return self.finish_stopped(step);
+        }
         let limit = self.rules.rate_limit;
         self.retries.limits.count = self.retries.limits.count.saturating_add(1);
         let until_wall = resets_at

@@ -53,7 +53,7 @@ impl LoopMachine {
         if finished {
             self.iteration.checks.failed.extend(failed);
         }
-        if self.steering.stop.is_some() && !(finished && self.may_check_gates(index + 1)) {
+        if self.steering.ends_iteration() && !(finished && self.may_check_gates(index + 1)) {
             return self.finish_stopped(step);
         }
         if ending.is_some()
@@ -138,8 +138,8 @@ impl LoopMachine {
         let Phase::Running { job: Job::ScmTask(index), ending, .. } = self.phase else { return };
         self.totals.scm_failed = !ok;
         let last = ending.is_none() && (!ok || index + 1 >= self.rules.scm.len());
-        if self.steering.stop.is_some() && !(last && self.steering.stop == Some(StopMode::Graceful))
-        {
+        let is_graceful = self.steering.stop == Some(StopMode::Graceful);
+        if self.steering.ends_iteration() && !(last && is_graceful) {
             self.finish_stopped(step);
         } else if ending.is_some()
             && let Some(used_up) = self.run_budget_exceeded(step.now)
@@ -176,7 +176,7 @@ impl LoopMachine {
     }
 
     pub(super) fn on_missing_commit_message(&mut self, step: &mut Step) {
-        if self.steering.stop.is_some() {
+        if self.steering.ends_iteration() {
             return self.finish_stopped(step);
         }
         self.commit_with_default_message(step, "the agent gave no commit message");
@@ -246,8 +246,9 @@ impl LoopMachine {
 
     fn finish_iteration(&mut self, step: &mut Step) {
         // After a graceful stop, the iteration is still judged.
-        let judged =
-            self.steering.stop == Some(StopMode::Graceful) && !self.iteration.is_initial_check;
+        let is_graceful =
+            matches!(self.steering.stop, Some(StopMode::Graceful | StopMode::AfterIteration));
+        let judged = is_graceful && !self.iteration.is_initial_check;
         if self.steering.stop.is_some() && !judged {
             return self.finish_stopped(step);
         }
@@ -293,7 +294,7 @@ impl LoopMachine {
             duration_ms,
             usage: self.totals.spending.iteration(),
         };
-        self.emit(step, event);
+        self.say(step, event);
     }
 
     pub(super) fn on_stall_check(&mut self, step: &mut Step, fingerprint: Option<u64>) {

@@ -11,8 +11,15 @@ impl LoopMachine {
     pub(super) fn request_pause(&mut self, step: &mut Step) {
         if !self.is_finished() && !std::mem::replace(&mut self.steering.pause, true) {
             self.emit(step, Event::PauseRequested);
-            if let Phase::Waiting { reason, .. } = self.phase {
-                self.enter_pause(step, self.is_retry_wait(reason));
+            match self.phase {
+                Phase::Waiting { reason, .. } => {
+                    self.enter_pause(step, self.is_retry_wait(reason));
+                }
+                Phase::Parked { since } => {
+                    self.leave_park(step, since);
+                    self.enter_pause(step, false);
+                }
+                _ => {}
             }
         }
     }
@@ -59,19 +66,28 @@ impl LoopMachine {
     }
 
     /// Leaves a pause out of the time of the run and of its iteration.
-    fn exclude_pause(&mut self, now: Now, since: u64) {
+    pub(super) fn exclude_pause(&mut self, now: Now, since: u64) {
         let paused_ms = now.mono_ms.saturating_sub(since);
         self.clock.started = self.clock.started.saturating_add(paused_ms);
         self.iteration.started = self.iteration.started.saturating_add(paused_ms);
     }
 
     pub(super) fn request_stop(&mut self, step: &mut Step, signal: &'static str, at_once: bool) {
+        let mode = if at_once { StopMode::Now } else { StopMode::Graceful };
+        self.request_stop_as(step, signal, mode);
+    }
+
+    pub(super) fn request_stop_as(&mut self, step: &mut Step, signal: &'static str, to: StopMode) {
         if self.is_finished() {
             return;
         }
-        self.emit(step, Event::StopRequested { signal: signal.into(), now: at_once });
-        if matches!(self.steering.stop, None | Some(StopMode::Graceful)) {
-            self.steering.stop = Some(if at_once { StopMode::Now } else { StopMode::Graceful });
+        let now = to == StopMode::Now;
+        self.emit(step, Event::StopRequested { signal: signal.into(), now });
+        match (&self.steering.stop, &to) {
+            // An earlier request asks for more.
+            (Some(StopMode::Now | StopMode::InternalError(_)), _)
+            | (Some(StopMode::Graceful), StopMode::AfterIteration) => {}
+            _ => self.steering.stop = Some(to),
         }
         self.apply_stop(step);
         self.stop_if_idle(step);
@@ -84,7 +100,7 @@ impl LoopMachine {
 
     pub(super) fn apply_stop(&mut self, step: &mut Step) {
         let cause = match self.steering.stop {
-            None | Some(StopMode::Graceful) => return,
+            None | Some(StopMode::AfterIteration | StopMode::Graceful) => return,
             Some(StopMode::Now) => EndCause::Interrupt,
             Some(StopMode::InternalError(_)) => EndCause::InternalError,
         };
@@ -92,19 +108,24 @@ impl LoopMachine {
     }
 
     pub(super) fn stop_if_idle(&mut self, step: &mut Step) {
-        if let Phase::Paused { since, .. } = self.phase {
+        if let Phase::Paused { since, .. } | Phase::Parked { since } = self.phase {
             self.exclude_pause(step.now, since);
         }
-        if matches!(self.phase, Phase::Waiting { .. } | Phase::Paused { .. } | Phase::New) {
+        let is_idle = matches!(
+            self.phase,
+            Phase::Waiting { .. } | Phase::Paused { .. } | Phase::Parked { .. } | Phase::New
+        );
+        if is_idle {
             // The retry never happened.
             self.iteration.class = Class::Interrupted;
             self.finish_stopped(step);
         }
     }
 
-    /// Ends the run if a stop was requested, or if its budget is used up. Returns whether it did.
+    /// Ends the run if it has to stop within the iteration, or if its budget is used up. Returns whether it did.
     pub(super) fn finish_if_due(&mut self, step: &mut Step, check_budget: bool) -> bool {
-        if self.steering.stop.is_some() {
+        let is_between = !self.iteration.is_open && self.steering.stop.is_some();
+        if is_between || self.steering.ends_iteration() {
             self.finish_stopped(step);
             return true;
         }

@@ -23,6 +23,8 @@ pub(super) struct Iteration {
     pub(super) found: Option<String>,
     pub(super) checks: Checks,
     pub(super) scm: ScmState,
+    /// Questions asked so far.
+    pub(super) questions: u32,
     /// Reported hosts. One more than the cap stands for the warning.
     pub(super) refused: HashSet<RefusedHost>,
 }

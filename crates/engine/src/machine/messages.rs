@@ -74,6 +74,34 @@ pub enum Input {
     Resume {
         max_iterations: Option<u32>,
     },
+    /// Stops the run after the current iteration, its checks and its commit.
+    StopAfterIteration {
+        signal: &'static str,
+    },
+    /// Guidance for the next prompt. `now` restarts the iteration with it.
+    Tell {
+        /// The number of its request. A request that was taken before a kill comes again.
+        id: u64,
+        text: String,
+        now: bool,
+        every: bool,
+    },
+    /// Drops the guidance that came before this request.
+    ClearGuidance {
+        id: u64,
+    },
+    /// The agent asks a person.
+    Asked {
+        id: String,
+        text: String,
+        story: Option<String>,
+    },
+    Answered {
+        question: String,
+        text: String,
+    },
+    /// Whether a story can start that waits for no answer.
+    StoryFound(bool),
     EndNotRecorded {
         message: String,
     },
@@ -81,6 +109,13 @@ pub enum Input {
     InternalError {
         message: String,
     },
+}
+
+impl Input {
+    /// What a person said: it belongs into the first prompt of a run that is resumed.
+    pub fn is_message(&self) -> bool {
+        matches!(self, Input::Tell { .. } | Input::ClearGuidance { .. } | Input::Answered { .. })
+    }
 }
 
 /// A host that the sandbox's proxy refused.
@@ -178,7 +213,7 @@ pub struct FinalChecks {
 pub enum Action {
     /// Answered by `Briefed`.
     CollectBriefing,
-    /// With [`super::LoopMachine::feedback`] in the prompt. Answered by `AgentStarted`, `AgentNotStarted` or `PromptFailed`.
+    /// With [`super::LoopMachine::feedback`] and [`super::LoopMachine::messages`] in the prompt. Answered by `AgentStarted`, `AgentNotStarted` or `PromptFailed`.
     StartAgent(Purpose),
     /// End the agent's process tree. `AgentEnded` still follows.
     EndAgent(EndCause),
@@ -202,6 +237,8 @@ pub enum Action {
     },
     /// Answered by `StallChecked`.
     CheckStall,
+    /// Answered by `StoryFound`.
+    FindStory,
     /// Answered by `GatesChecked`.
     CheckGates {
         /// The completion rule matched.

@@ -53,15 +53,23 @@ impl Retries {
 
 /// Requests to stop or pause the run.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Steering {
+pub(super) struct StopRequests {
     pub(super) stop: Option<StopMode>,
     pub(super) pause: bool,
     /// Since the start or the end of the last pause.
     pub(super) signals: u32,
 }
 
+impl StopRequests {
+    /// The run has to stop, and not only after the iteration.
+    pub(super) fn ends_iteration(&self) -> bool {
+        self.stop.as_ref().is_some_and(|stop| *stop != StopMode::AfterIteration)
+    }
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum StopMode {
+    AfterIteration,
     /// After the job that is running.
     Graceful,
     Now,

@@ -1,5 +1,6 @@
 //! Tests that drive the machine step by step.
 
+mod conversation;
 mod failures;
 mod gates;
 mod history;
@@ -9,7 +10,7 @@ mod resumed;
 mod scm;
 
 use super::*;
-use crate::rules::{Budget, RateLimit, Retry, RetryScope, ScmTaskKind};
+use crate::rules::{Budget, QuestionMode, RateLimit, Retry, RetryScope, ScmTaskKind};
 use crate::stall::StallRule;
 use ralph_events::event::{EndCause, FailAction, Failure, FailureKind, Purpose, Usage};
 use ralph_events::exit_code;
@@ -44,6 +45,7 @@ fn rules() -> Rules {
         max_refusals: Rules::MAX_REFUSALS,
         check_done_ms: None,
         notify: false,
+        questions: QuestionMode::Continue,
     }
 }
 

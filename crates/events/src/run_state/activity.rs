@@ -52,6 +52,9 @@ pub struct RunningAgent {
     pub dialog: Option<String>,
     /// Tool calls that have not ended, oldest first.
     pub tools: Vec<OpenTool>,
+    /// Tool calls so far.
+    #[serde(skip)]
+    pub tool_calls: u32,
 }
 
 /// A tool call that has not ended.
@@ -83,6 +86,7 @@ impl Activity {
             last_output_ms: now_ms,
             dialog: None,
             tools: Vec::new(),
+            tool_calls: 0,
         })
     }
 
@@ -111,6 +115,7 @@ impl Activity {
     pub(super) fn tool_started(&mut self, tool: OpenTool) {
         if let Activity::Agent(agent) = self {
             agent.last_output_ms = tool.since_ms;
+            agent.tool_calls = agent.tool_calls.saturating_add(1);
             if agent.tools.len() == MAX_OPEN_TOOLS {
                 agent.tools.remove(0);
             }

@@ -98,7 +98,19 @@ pub enum CliCommand {
     Resume(commands::resume::ResumeArgs),
 
     /// Stop runs and everything their agents started.
-    Kill(commands::worker::WorkerSelection),
+    Kill(commands::worker::KillArgs),
+
+    /// Give guidance to a run, for its next prompt.
+    Tell(commands::steer::TellArgs),
+
+    /// List the open questions of all agents on this machine.
+    Questions(commands::steer::QuestionsArgs),
+
+    /// Answer an agent's question.
+    Answer(commands::steer::AnswerArgs),
+
+    /// Ask the user, as an agent inside a run.
+    Ask(commands::steer::AskArgs),
 
     /// Show a run's output.
     Logs(commands::worker::LogsArgs),
@@ -167,7 +179,7 @@ pub enum CliCommand {
 }
 
 /// The commands as the help lists them.
-const COMMAND_GROUPS: [(&str, &[&str]); 7] = [
+const COMMAND_GROUPS: [(&str, &[&str]); 8] = [
     ("Loops", &["run", "plan", "build", "prompt", "work"]),
     ("Task lists", &["new", "tasks", "archive"]),
     (
@@ -178,6 +190,7 @@ const COMMAND_GROUPS: [(&str, &[&str]); 7] = [
         ],
     ),
     ("Watch", &["ui"]),
+    ("Steer", &["tell", "questions", "answer", "ask"]),
     ("Look back", &["runs", "report", "replay"]),
     ("Set up", &["init", "doctor", "settings", "agents", "sandbox", "plugin"]),
     ("Other", &["demo", "hook", "completions", "man"]),
@@ -297,6 +310,7 @@ fn dispatch(mut cli: Cli) -> Result<u8, Error> {
     let plan_or_build = |command, args: ModeArgs| {
         commands::mode::plan_or_build(&for_loop(&args.common)?, command, args)
     };
+    refuse_steering_inside_run(&cli.command)?;
     match cli.command {
         CliCommand::Run(args) => commands::run::run(&for_loop(&args)?, &args, Vec::new()),
         CliCommand::Plan(args) => plan_or_build(LoopCommand::Plan, *args),
@@ -312,6 +326,10 @@ fn dispatch(mut cli: Cli) -> Result<u8, Error> {
         CliCommand::Pause(args) => commands::worker::pause(&args),
         CliCommand::Resume(args) => commands::resume::resume(&cli.project, &args),
         CliCommand::Kill(args) => commands::worker::kill(&args),
+        CliCommand::Tell(args) => commands::steer::tell(&args),
+        CliCommand::Questions(args) => commands::steer::questions(&args),
+        CliCommand::Answer(args) => commands::steer::answer(&args),
+        CliCommand::Ask(args) => commands::steer::ask(&args),
         CliCommand::Logs(args) => commands::worker::logs(&args),
         CliCommand::Attach(args) => commands::worker::attach(&args),
         CliCommand::Wait(args) => commands::worker::wait(&args),
@@ -334,6 +352,19 @@ fn dispatch(mut cli: Cli) -> Result<u8, Error> {
         CliCommand::Completions(args) => commands::completions::completions(&args),
         CliCommand::Man(args) => commands::man::man(&args),
     }
+}
+
+fn refuse_steering_inside_run(command: &CliCommand) -> Result<(), Error> {
+    let what = match command {
+        CliCommand::Tell(_) => "`ralph tell`",
+        CliCommand::Answer(_) => "`ralph answer`",
+        CliCommand::Pause(_) => "`ralph pause`",
+        CliCommand::Resume(_) => "`ralph resume`",
+        CliCommand::Kill(_) => "`ralph kill`",
+        CliCommand::Work(args) if args.accept_list => "`--accept-list`",
+        _ => return Ok(()),
+    };
+    commands::steer::refuse_inside_run(what)
 }
 
 fn exit_code(result: Result<u8, Error>) -> u8 {

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use jiff::tz::TimeZone;
 
-use ralph_driver::commit_lookup::{annotate_branch, annotate_commits};
 use ralph_events::error::Error;
 use ralph_events::event::Event;
 use ralph_events::journal;
@@ -16,6 +15,7 @@ use ralph_git as git;
 use ralph_report::output::OutputStream;
 use ralph_report::style::Capabilities;
 use ralph_report::summary::answer::last_answer;
+use ralph_report::summary::commit_lookup::{annotate_branch, annotate_commits};
 use ralph_report::summary::plain::{self, TextFormat};
 use ralph_report::summary::{Summary, html, title};
 use ralph_store::project::Project;
@@ -122,7 +122,7 @@ fn summarize(project: &Project, dir: &RunDir) -> Result<Summary, Error> {
         facts.info.run.clone_from(&dir.id);
     }
     let mut git = |words: &[&str]| git::run_git(words, project.root()).ok();
-    annotate_commits(&mut facts, project.root(), &mut git);
+    annotate_commits(&mut facts, git::is_in_repository(project.root()), &mut git);
     annotate_branch(&mut facts, &mut git);
     // Without them, the report is only shorter.
     let _ = add_texts(&mut facts, dir);

@@ -395,6 +395,7 @@ fn run(
             }
             Occurrence::Deadline
             | Occurrence::ProxyRefused
+            | Occurrence::FilesChanged
             | Occurrence::ControlRequest
             | Occurrence::KeyInput => {}
         }

@@ -6,6 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
 use crate::commands::stories;
+use ralph_events::env_names::PARKED_STORIES;
 use ralph_events::error::Error;
 use ralph_events::json_writer;
 use ralph_report::output::OutputStream;
@@ -261,7 +262,19 @@ fn next(history: &ListHistory<'_>, format: TasksFormat) -> Result<u8, Error> {
     if !problems.is_empty() {
         return Err(invalid_list_error(documents, &problems));
     }
-    match (order::next(&list), format) {
+    // A story with an open question waits for the user.
+    let parked = std::env::var(PARKED_STORIES).unwrap_or_default();
+    let parked: Vec<&str> = parked.lines().collect();
+    let next = order::next_except(&list, &parked);
+    if next.is_none() && order::next(&list).is_some() {
+        return match format {
+            TasksFormat::Json => Ok(0),
+            TasksFormat::Text => {
+                crate::cli::print("every story that can start waits for an answer from the user\n")
+            }
+        };
+    }
+    match (next, format) {
         (Some(story), TasksFormat::Text) => crate::cli::print(&stories::story_text(story)),
         (Some(story), TasksFormat::Json) => crate::cli::print(&to_json(&story.source)),
         (None, TasksFormat::Json) => Ok(0),

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::schema;
 use ralph_events::env_names::{self, PREFIX};
 
-pub const RESERVED_VARIABLES: [&str; 7] = [
+pub const RESERVED_VARIABLES: [&str; 9] = [
     env_names::RALPH_HOME,
     env_names::RUN_ID,
     env_names::ITERATION,
@@ -19,6 +19,8 @@ pub const RESERVED_VARIABLES: [&str; 7] = [
     env_names::STOP_CHECK,
     env_names::TMUX_SOCKET,
     env_names::GUARDED,
+    env_names::QUESTIONS_DIR,
+    env_names::PARKED_STORIES,
 ];
 
 #[derive(Debug, PartialEq)]

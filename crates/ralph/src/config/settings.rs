@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::duration::Duration;
 use ralph_agents::PromptVia;
+use ralph_engine::rules::QuestionMode;
 use ralph_events::event::FailAction;
 pub use ralph_sandbox::settings::{Sandbox, SandboxBackend, SandboxNetwork};
 
@@ -99,7 +100,10 @@ pub struct Settings {
     /// Background workers.
     pub worker: WorkerSettings,
 
-    /// Notifications when a run ends, pauses or waits, or when its agent falls silent.
+    /// What a question of the agent does to the run.
+    pub questions: QuestionsSetting,
+
+    /// Notifications when a run ends, pauses or waits, when its agent asks a question or falls silent.
     pub notify: NotifySettings,
 }
 
@@ -129,7 +133,31 @@ impl Default for Settings {
             display: DisplaySettings::default(),
             runs: RunsSettings::default(),
             worker: WorkerSettings::default(),
+            questions: QuestionsSetting::default(),
             notify: NotifySettings::default(),
+        }
+    }
+}
+
+/// What a question of the agent does to the run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum QuestionsSetting {
+    /// The loop continues, and the answer goes into the prompt that follows it.
+    #[default]
+    Continue,
+    /// The run parks after the iteration until the question is answered.
+    Wait,
+    /// Nothing is a question.
+    Off,
+}
+
+impl From<QuestionsSetting> for QuestionMode {
+    fn from(setting: QuestionsSetting) -> QuestionMode {
+        match setting {
+            QuestionsSetting::Continue => QuestionMode::Continue,
+            QuestionsSetting::Wait => QuestionMode::Wait,
+            QuestionsSetting::Off => QuestionMode::Off,
         }
     }
 }

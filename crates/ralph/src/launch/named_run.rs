@@ -61,6 +61,13 @@ impl NameReservation {
         Ok(reserved.map(|(worker, lock)| NameReservation::Own(worker, lock)))
     }
 
+    pub(super) fn worker(&self) -> &Worker {
+        match self {
+            NameReservation::Own(worker, _) => worker,
+            NameReservation::Window(window) => &window.worker,
+        }
+    }
+
     /// Makes the name that of this run, and listens for requests. Returns the reporters: the terminal
     /// and the state files. A resumed run keeps its state.
     pub(super) fn attach(

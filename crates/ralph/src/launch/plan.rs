@@ -74,6 +74,7 @@ impl<'a> LaunchPlan<'a> {
         Ok(RunSpec {
             command: spec.command.name(),
             run_id: String::new(),
+            name: None,
             directory: project.root().to_owned(),
             ralph_dir: project.ralph_dir(),
             agent: agent::agent_spec(self)?,
@@ -99,6 +100,7 @@ impl<'a> LaunchPlan<'a> {
             resumed: resumed.or_else(|| self.window.as_ref()?.progress()),
             journal_bytes: megabytes(settings.runs.max_journal_megabytes),
             notify: settings.notify.command.clone(),
+            questions_dir: None,
             display_filter: settings
                 .agent
                 .display_filter

@@ -6,6 +6,7 @@ use std::path::Path;
 use crate::cli::args::PromptArgs;
 use crate::config;
 use ralph_driver::run_spec::{PromptSource, Variables, not_utf8_message};
+use ralph_engine::machine::PersonMessages;
 use ralph_engine::prompt::compose;
 use ralph_events::error::{Error, ErrorKind};
 use ralph_store::user_files;
@@ -118,7 +119,7 @@ pub(super) fn print_prompt(
         }
     }
     let line = iteration_line.then_some((1, max_iterations));
-    let mut prompt = compose(&prompt, &[], line);
+    let mut prompt = compose(&prompt, &[], &PersonMessages::default(), line);
     if !prompt.ends_with('\n') {
         prompt.push('\n');
     }

@@ -159,5 +159,6 @@ pub(super) fn loop_rules(settings: &Settings, defaults: &Defaults) -> Rules {
         max_refusals: Rules::MAX_REFUSALS,
         check_done_ms: Some(Rules::CHECK_DONE_MS),
         notify: false,
+        questions: settings.questions.into(),
     }
 }

@@ -4,6 +4,7 @@ use ralph_driver::driver;
 use ralph_driver::resume;
 use ralph_driver::run_spec::RunSpec;
 use ralph_driver::session::{self, Retention, RunSession, SessionOptions};
+use ralph_engine::rules::QuestionMode;
 use ralph_events::error::Error;
 use ralph_events::event::Event;
 use ralph_git::head_log::LogPosition;
@@ -12,6 +13,7 @@ use ralph_sandbox::selection::Selection;
 use ralph_store::active_marker::ActiveMarker;
 use ralph_store::home;
 use ralph_store::lock::{Holder, Lock};
+use ralph_store::question_spool::QuestionSpool;
 
 use super::LoopCommand;
 use super::active_marker;
@@ -76,9 +78,11 @@ impl CheckedRun<'_> {
     ) -> Result<Prepared, Error> {
         let mut events = std::mem::take(&mut session.preface);
         let mode = self.enter_sandbox(session, &mut events);
+        self.spec.name = name.as_ref().map(|name| name.worker().name.clone());
         let reporters = self.reporters(session, name, &mut events)?;
         events.splice(0..0, commits_since_last_run(&self.spec, session));
         self.spec.run_id.clone_from(&session.run_id);
+        events.extend(self.accept_questions(session).err().map(warning));
         let written = session.world.journal_size();
         self.spec.journal_bytes = self.spec.journal_bytes.saturating_sub(written);
         let list_lock = lock_task_list(&self.spec)?;
@@ -90,6 +94,20 @@ impl CheckedRun<'_> {
                 None
             });
         Ok(Prepared { reporters, events, list_lock, marker })
+    }
+
+    /// Lets the agent leave questions with `ralph ask`.
+    fn accept_questions(&mut self, session: &mut RunSession) -> Result<(), String> {
+        if self.spec.rules.questions == QuestionMode::Off {
+            return Ok(());
+        }
+        let project = self.plan.project;
+        let dir = project.questions_dir(&session.run_id);
+        let spool = QuestionSpool::new(project.root(), &dir);
+        let accepted = session.world.set_question_spool(spool);
+        accepted.map_err(|err| format!("`ralph ask` does not work in this run: {err}"))?;
+        self.spec.questions_dir = Some(dir);
+        Ok(())
     }
 
     /// Returns the name of the sandbox for the marker.

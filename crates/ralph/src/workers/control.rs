@@ -24,7 +24,7 @@ impl Worker {
 
     pub fn send_request(&self, request: &Request) -> io::Result<()> {
         let old_pipe = self.old_pipe();
-        if *request == Request::Stop && is_pipe(&old_pipe) {
+        if *request == Request::STOP && is_pipe(&old_pipe) {
             // Loops of version 0.1 take it from a file.
             save_without_sync(&self.path.join("request.json"), br#"{"request":"kill"}"#)?;
             requests::wake(&old_pipe);
@@ -43,11 +43,11 @@ impl Worker {
         }
     }
 
-    /// Drops the requests to a loop that is gone.
+    /// Drops requests to pause, resume or stop a loop that is gone.
     pub fn clear_requests(&self) {
         let _ = std::fs::remove_file(self.path.join("request.json"));
         if let Some(queue) = self.queue() {
-            let _ = queue.clear();
+            let _ = queue.drop_control();
         }
     }
 }
@@ -83,7 +83,7 @@ pub struct RunControl {
 
 impl RunControl {
     /// Returns the control of a run and the pipe that announces requests. Starting a run is a later
-    /// decision than any request from before.
+    /// decision than any request from before to pause or stop it.
     pub fn open(
         record: SharedRecord,
         claim: File,
@@ -92,7 +92,7 @@ impl RunControl {
     ) -> io::Result<(RunControl, OwnedFd)> {
         let queue = RequestQueue::of(run);
         let pipe = create_wake_pipe(&queue)?;
-        queue.clear()?;
+        queue.drop_control()?;
         let control =
             RunControl { record, queue, taken: 0, listed: None, needs_requests, _claim: claim };
         Ok((control, pipe))
@@ -117,7 +117,7 @@ impl Drop for RunControl {
 
 impl ControlSource for RunControl {
     /// Called after every agent, so it must be cheap.
-    fn take(&mut self) -> Vec<Request> {
+    fn take(&mut self) -> Vec<(u64, Request)> {
         let is_in_place = self.record.borrow_mut().repair();
         let listed = self.queue.version();
         if !is_in_place && self.needs_requests || listed.is_some() && listed == self.listed {
@@ -128,12 +128,12 @@ impl ControlSource for RunControl {
         if let Some((last, _)) = pending.last() {
             self.taken = *last;
         }
-        let known = pending.into_iter().filter_map(|(_, request)| request);
-        known.map(|request| self.with_limit(request)).collect()
+        let known = pending.into_iter().filter_map(|(number, request)| Some((number, request?)));
+        known.map(|(number, request)| (number, self.with_limit(request))).collect()
     }
 
     fn acknowledge(&mut self) {
-        // If it fails, the requests are dropped at the next start.
+        // If it fails, they are taken again after the next start, which does no harm.
         let _ = self.queue.acknowledge(self.taken);
     }
 
@@ -190,7 +190,7 @@ mod tests {
         let scene = Scene::new();
         let state = WorkerState { max_iterations: 70, ..begun() };
         let queue = RequestQueue::of(&scene.run);
-        queue.send(&Request::Stop).unwrap();
+        queue.send(&Request::STOP).unwrap();
         let (mut control, pipe) = scene.control(state);
         assert_eq!(control.take(), [], "the start comes after the stop");
         for max_iterations in [None, Some(5)] {
@@ -201,6 +201,7 @@ mod tests {
         assert_eq!(rustix::io::read(&pipe, &mut bytes), Ok(4), "each wakes the run");
         let resume = |limit| Request::Resume { max_iterations: Some(limit) };
         let expected = [Request::Pause, resume(70), Request::Pause, resume(5)];
+        let expected: Vec<(u64, Request)> = (2..).zip(expected).collect();
         assert_eq!(control.take(), expected, "the state has the limit");
         assert_eq!(control.take(), []);
         assert_eq!(queue.pending(0).unwrap().len(), 4, "they survive a crash until then");
@@ -212,7 +213,7 @@ mod tests {
     fn loop_of_older_version_gets_request_in_its_file() {
         let scene = Scene::new();
         create_named_pipe(&scene.worker.path.join("wake")).unwrap();
-        scene.worker.send_request(&Request::Stop).unwrap();
+        scene.worker.send_request(&Request::STOP).unwrap();
         let text = std::fs::read_to_string(scene.worker.path.join("request.json")).unwrap();
         assert_eq!(text, r#"{"request":"kill"}"#);
     }

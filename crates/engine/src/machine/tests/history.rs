@@ -18,6 +18,8 @@ struct World {
     scm: bool,
     briefing: bool,
     gates: bool,
+    finding_story: bool,
+    parked: bool,
     agents_started: u32,
     iterations: u32,
     open_iterations: u32,
@@ -36,6 +38,7 @@ impl World {
             assert_eq!(self.finished, None, "action after the end: {action:?}");
             match action {
                 Action::StartAgent(purpose) => {
+                    assert!(!self.parked, "an agent started while the run is parked");
                     let budget = self.budget.unwrap_or(f64::INFINITY);
                     assert!(self.spent < budget, "an agent started without budget");
                     assert!(self.idle(), "two jobs at once");
@@ -77,6 +80,17 @@ impl World {
                 Action::CheckStall => {
                     assert!(self.idle() && !self.stop_asked && self.open_iterations == 0);
                     self.looking_around = true;
+                }
+                Action::FindStory => {
+                    assert!(self.agent.is_none() && !self.stop_asked && self.open_iterations == 0);
+                    self.finding_story = true;
+                }
+                Action::Emit(_, Event::Parked) => {
+                    assert!(self.idle() && !self.parked && self.open_iterations == 0);
+                    self.parked = true;
+                }
+                Action::Emit(_, Event::Unparked) => {
+                    assert!(std::mem::take(&mut self.parked));
                 }
                 Action::CollectBriefing => {
                     assert!(self.idle() && !self.stop_asked);
@@ -121,7 +135,7 @@ impl World {
     fn idle(&self) -> bool {
         self.agent.is_none()
             && !(self.guardrail || self.looking || self.scm || self.briefing || self.gates)
-            && !(self.looking_again || self.looking_around)
+            && !(self.looking_again || self.looking_around || self.finding_story)
     }
 }
 
@@ -170,6 +184,7 @@ proptest! {
         budget in proptest::option::of(0.05f64..2.0),
         iteration_budget in proptest::option::of(0.05f64..0.5),
         stall in 0u32..5,
+        waits: bool,
         choices in proptest::collection::vec(any::<(u8, u8, bool)>(), 1..120),
     ) {
         let scope = if next_iteration {
@@ -192,6 +207,7 @@ proptest! {
             scm: [ScmTaskKind::Commit, ScmTaskKind::Other][..scm].to_vec(),
             gates,
             stall: StallRule::stop_after(stall),
+            questions: if waits { QuestionMode::Wait } else { QuestionMode::Continue },
             ..rules()
         };
         let mut machine = LoopMachine::new(rules);
@@ -221,6 +237,20 @@ proptest! {
                 }
                 2 | 3 => Input::Timer,
                 9 if choice.is_multiple_of(4) => Input::Pause,
+                10 if choice.is_multiple_of(4) => Input::Tell {
+                    id: u64::from(choice),
+                    text: "x".into(),
+                    now: flag,
+                    every: choice.is_multiple_of(8),
+                },
+                11 if choice.is_multiple_of(8) => Input::ClearGuidance { id: u64::from(choice) },
+                12 if choice.is_multiple_of(3) => {
+                    let (id, text) = (format!("q{}", choice % 5), "x".to_owned());
+                    Input::Asked { id, text, story: flag.then(|| "s".to_owned()) }
+                }
+                13 if flag || world.parked => {
+                    Input::Answered { question: format!("q{}", choice % 5), text: "x".into() }
+                }
                 _ if machine.is_paused() => {
                     let limit = machine.max_iterations();
                     Input::Resume { max_iterations: flag.then_some(limit) }
@@ -257,6 +287,8 @@ proptest! {
                     } else if std::mem::take(&mut world.looking_around) {
                         let fingerprint = flag.then_some(u64::from(choice % 2));
                         Input::StallChecked { fingerprint }
+                    } else if std::mem::take(&mut world.finding_story) {
+                        Input::StoryFound(flag)
                     } else if std::mem::take(&mut world.looking) {
                         Input::ScmStatus(if flag {
                             ScmStatus::Dirty { has_message: false }
@@ -306,6 +338,8 @@ proptest! {
                 Some(Input::GuardrailEnded { failed: None })
             } else if std::mem::take(&mut world.looking_around) {
                 Some(Input::StallChecked { fingerprint: None })
+            } else if std::mem::take(&mut world.finding_story) {
+                Some(Input::StoryFound(true))
             } else if std::mem::take(&mut world.looking) {
                 Some(Input::ScmStatus(ScmStatus::Dirty { has_message: false }))
             } else if std::mem::take(&mut world.looking_again) {

@@ -41,6 +41,16 @@ pub struct SelectionArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct KillArgs {
+    #[command(flatten)]
+    pub which: WorkerSelection,
+
+    /// Stop after the current iteration, its checks and its commit, and return at once.
+    #[arg(long)]
+    pub after_iteration: bool,
+}
+
+#[derive(Debug, Args)]
 pub struct RmArgs {
     #[command(flatten)]
     pub which: WorkerSelection,

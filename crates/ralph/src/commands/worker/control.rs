@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use super::{RmArgs, WorkerSelection, warn, worker_files_error};
+use super::{KillArgs, RmArgs, WorkerSelection, warn, worker_files_error};
 use crate::cli::args::BudgetArgs;
 use crate::commands::resume::ResumeArgs;
 use crate::executors::executor_of;
@@ -281,8 +281,12 @@ fn kill_leftovers(worker: &Worker, state: &WorkerState) {
     executor_of(worker).close(worker);
 }
 
-pub fn kill(selection: &WorkerSelection) -> Result<u8, Error> {
+pub fn kill(args: &KillArgs) -> Result<u8, Error> {
     let workers = Workers::open_user_dir()?;
+    let selection = &args.which;
+    if args.after_iteration {
+        return stop_after_iteration(&workers, selection);
+    }
     if selection.all {
         return kill_all(&workers);
     }
@@ -291,13 +295,32 @@ pub fn kill(selection: &WorkerSelection) -> Result<u8, Error> {
     let mut asked = Vec::new();
     for worker in selected.iter().flatten().filter(|worker| selected.len() > 1 && worker.is_alive())
     {
-        if worker.send_request(&Request::Stop).is_ok() {
+        if worker.send_request(&Request::STOP).is_ok() {
             asked.push(worker.name.clone());
         }
     }
     for_each_worker(selected, |worker| {
         let _held = workers.lock(worker)?;
         kill_one(worker, asked.contains(&worker.name))
+    })
+}
+
+/// A run that has no process, or waits for one, is stopped at once.
+fn stop_after_iteration(workers: &Workers, selection: &WorkerSelection) -> Result<u8, Error> {
+    let selected = selection.select(workers, Worker::is_alive)?;
+    if selected.is_empty() {
+        return crate::cli::print("no worker is running\n");
+    }
+    for_each_worker(selected, |worker| {
+        let (handle, label) = (worker.handle(), worker.label());
+        worker.refuse_old_loop()?;
+        if !worker.is_alive() {
+            return Err(Error::failed(format!("{label} is not running"))
+                .hint(format!("ralph status {handle}")));
+        }
+        let request = Request::Stop { now: false };
+        worker.send_request(&request).map_err(|err| worker_files_error(worker, &err))?;
+        crate::cli::print(&format!("{handle} stops after the current iteration\n")).map(drop)
     })
 }
 
@@ -320,7 +343,7 @@ fn kill_all(workers: &Workers) -> Result<u8, Error> {
         let over: Vec<Worker> = selected.iter().filter(|it| has_ended(it)).cloned().collect();
         // Ask all first, for the grace periods to overlap.
         for worker in selected.iter().filter(|worker| worker.is_alive()) {
-            let _ = worker.send_request(&Request::Stop);
+            let _ = worker.send_request(&Request::STOP);
         }
         handled.extend(selected.iter().map(|worker| worker.name.clone()));
         let all = selected.into_iter().map(Ok).collect();
@@ -363,7 +386,7 @@ fn kill_one(worker: &Worker, asked: bool) -> Result<(), Error> {
         warn(&format!("{label} is not running"));
         return Ok(());
     }
-    worker.send_request(&Request::Stop).map_err(|err| worker_files_error(worker, &err))?;
+    worker.send_request(&Request::STOP).map_err(|err| worker_files_error(worker, &err))?;
     if !worker.wait_or_kill() {
         return Err(Error::failed(format!("cannot kill the loop of {label}"))
             .hint(format!("look at its window: ralph attach {name}")));

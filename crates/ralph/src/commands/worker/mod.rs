@@ -10,7 +10,7 @@ mod template;
 
 pub use crate::workers::selection::WorkerSelection;
 pub use args::{
-    ListFormat, LogsArgs, LsArgs, RmArgs, SelectionArgs, SendArgs, SpawnArgs, StatusArgs,
+    KillArgs, ListFormat, LogsArgs, LsArgs, RmArgs, SelectionArgs, SendArgs, SpawnArgs, StatusArgs,
     StatusFormat, TemplateArgs,
 };
 pub use control::{kill, pause, resume, rm};

@@ -1,10 +1,8 @@
 //! Looks up a run's commits in git.
 
 use std::collections::HashSet;
-use std::path::Path;
 
-use ralph_git::is_in_repository;
-use ralph_report::summary::{DiffStat, Summary};
+use super::{DiffStat, Summary};
 
 const MAX_COMMITS_CHECKED: usize = 20_000;
 
@@ -16,10 +14,10 @@ const MAX_COUNT_FLAG: &str = "--max-count=500";
 /// shown to the user. Records that there is no repository; leaves everything open if `git` does not answer.
 pub fn annotate_commits(
     facts: &mut Summary,
-    directory: &Path,
+    is_in_repository: bool,
     git: &mut dyn FnMut(&[&str]) -> Option<String>,
 ) {
-    facts.repository_gone = facts.commits().next().is_some() && !is_in_repository(directory);
+    facts.repository_gone = facts.commits().next().is_some() && !is_in_repository;
     if facts.repository_gone {
         return;
     }
@@ -83,17 +81,21 @@ fn merge_target(branch: &str, git: &mut dyn FnMut(&[&str]) -> Option<String>) ->
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use ralph_git as git;
-    use ralph_report::summary::{CommitSummary, IterationSummary};
+    use std::path::Path;
 
-    fn git(dir: &Path, words: &[&str]) -> String {
+    use super::super::{CommitSummary, IterationSummary};
+    use super::*;
+
+    fn ask_git(dir: &Path, words: &[&str]) -> Option<String> {
         let settings = ["-c", "user.name=A", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"];
         let mut command = std::process::Command::new("git");
         command.args(settings).args(words).current_dir(dir).env("GIT_CONFIG_GLOBAL", "/dev/null");
         let output = command.output().unwrap();
-        assert!(output.status.success(), "{words:?}: {output:?}");
-        String::from_utf8(output.stdout).unwrap()
+        output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
+    }
+
+    fn git(dir: &Path, words: &[&str]) -> String {
+        ask_git(dir, words).unwrap_or_else(|| panic!("git {words:?} failed"))
     }
 
     #[test]
@@ -134,7 +136,7 @@ mod tests {
             });
         }
         facts.head = Some(find("three"));
-        annotate_commits(&mut facts, at, &mut |words| git::run_git(words, at).ok());
+        annotate_commits(&mut facts, true, &mut |words| ask_git(at, words));
         let subjects: Vec<&str> = facts.commits().map(|commit| commit.subject.as_str()).collect();
         assert_eq!(
             subjects,
@@ -166,8 +168,8 @@ mod tests {
             is_unreachable: false,
             is_detached: false,
         });
-        let mut ask = |words: &[&str]| git::run_git(words, at).ok();
-        annotate_commits(&mut facts, at, &mut ask);
+        let mut ask = |words: &[&str]| ask_git(at, words);
+        annotate_commits(&mut facts, true, &mut ask);
         assert_eq!(facts.diff_stat, Some(DiffStat { files: 1, added: 2, removed: 0 }));
         annotate_branch(&mut facts, &mut ask);
         assert_eq!(facts.default_branch.as_deref(), Some("main"));
