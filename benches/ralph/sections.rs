@@ -10,7 +10,7 @@ use ralph_driver::driver;
 use ralph_driver::run_spec::{AgentSpec, PromptSource, RunSpec};
 use ralph_engine::completion::CompletionRule;
 use ralph_engine::prompt::OutputLimits;
-use ralph_engine::rules::{Budget, RateLimit, Retry, RetryScope, Rules};
+use ralph_engine::rules::{Budget, QuestionMode, RateLimit, Retry, RetryScope, Rules};
 use ralph_engine::stall::StallRule;
 use ralph_events::event::{Event, Isolation};
 use ralph_events::line_splitter::LineSplitter;

@@ -8,7 +8,7 @@ use jiff::tz::TimeZone;
 use super::{LiveOutput, Problem, Recorded, Reporter};
 use crate::stream_merger::StreamMerger;
 use crate::time_text::format_local;
-use crate::warning_text::warning_text;
+use crate::warning_text::{delivery_text, warning_text};
 use ralph_events::attempt::describe_end;
 use ralph_events::event::{Class, Event, Purpose, Stamp, Usage, WaitReason};
 use ralph_events::run_state::{IterationResults, RunState};
@@ -240,6 +240,19 @@ impl<S: Write> SessionLog<S> {
                 self.write_note(&format!("{task}: {how}: {detail}"));
             }
             Event::Vetoed { reason } => self.write_note(&format!("not complete: {reason}")),
+            Event::QuestionAsked { id, text, .. } => {
+                self.write_note(&format!("the agent asks ({id}): {text}"));
+            }
+            Event::QuestionAnswered { id, text } => {
+                self.write_note(&format!("you answered {id}: {text}"));
+            }
+            Event::GuidanceReceived { text, .. } => self.write_note(&format!("you said: {text}")),
+            Event::GuidanceCleared => self.write_note("your guidance was dropped"),
+            Event::GuidanceDelivered { guidance, answers } => {
+                self.write_note(&delivery_text(guidance.len(), answers.len()));
+            }
+            Event::Parked => self.write_note("waiting for your answer"),
+            Event::Unparked => self.write_note("no longer waiting for your answer"),
             Event::StopRequested { signal, .. } => self.write_note(&format!("received {signal}")),
             Event::IterationEnded {
                 class,

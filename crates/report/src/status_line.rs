@@ -43,6 +43,7 @@ struct StatusFacts {
     activity: Activity,
     is_stopping: bool,
     is_pausing: bool,
+    open_questions: usize,
 }
 
 impl StatusLine {
@@ -76,6 +77,7 @@ impl StatusLine {
             activity: run.activity.clone(),
             is_stopping: run.requests.stop.is_some(),
             is_pausing: run.requests.pause,
+            open_questions: run.steering.open_questions().count(),
         };
     }
 
@@ -149,6 +151,15 @@ impl StatusLine {
         }
         if figures >= 2 && self.facts.tokens > 0 {
             let _ = write!(line, "{} tokens{separator}", text::format_count(self.facts.tokens));
+        }
+        match self.facts.open_questions {
+            0 => {}
+            1 => {
+                let _ = write!(line, "1 question{separator}");
+            }
+            many => {
+                let _ = write!(line, "{many} questions{separator}");
+            }
         }
         if self.facts.is_stopping {
             let _ = write!(line, "stopping{separator}");

@@ -23,7 +23,9 @@ use crate::run_table::is_zero;
 use crate::state_word::StateWord;
 
 use ralph_events::event::{Outcome, Usage};
-use ralph_events::run_state::{Continuation, IterationRecord, Listed, RunInfo, ScmTaskState, Wait};
+use ralph_events::run_state::{
+    Continuation, IterationRecord, Listed, RunInfo, ScmTaskState, Steering, Wait,
+};
 
 /// The facts of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -76,6 +78,9 @@ pub struct Summary {
     /// Refused tool calls and connections.
     pub denied: Listed<String>,
     pub warnings: Listed<String>,
+    /// Questions of the agent and guidance of the user.
+    #[serde(flatten)]
+    pub steering: Steering,
     /// SCM tasks that have failed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub scm: Vec<ScmTaskState>,
@@ -114,8 +119,16 @@ pub struct EndSummary {
 #[serde(rename_all = "snake_case")]
 pub enum RunActivity {
     Working,
-    Waiting { until_ms: i64 },
-    Paused { since_ms: i64 },
+    Waiting {
+        until_ms: i64,
+    },
+    Paused {
+        since_ms: i64,
+    },
+    /// Until a question is answered.
+    Parked {
+        since_ms: i64,
+    },
 }
 
 /// An iteration, with what the report knows beyond its record.

@@ -5,6 +5,21 @@ use std::borrow::Cow;
 use ralph_events::event::{Event, Leftover, StallReason};
 use ralph_events::text;
 
+/// Says what the prompt of an attempt carries.
+pub(crate) fn delivery_text(guidance: usize, answers: usize) -> String {
+    let part = |count: usize, one: &str, many: &str| match count {
+        0 => None,
+        1 => Some(one.to_owned()),
+        _ => Some(format!("{count} {many}")),
+    };
+    let parts = [
+        part(guidance, "your guidance", "pieces of your guidance"),
+        part(answers, "your answer", "of your answers"),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    format!("the prompt carries {}", parts.join(" and "))
+}
+
 /// `None` if the event is no warning.
 pub fn warning_text<'e>(event: &'e Event<'_>) -> Option<Cow<'e, str>> {
     Some(match event {

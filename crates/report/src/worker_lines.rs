@@ -4,12 +4,17 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
+use crate::warning_text::delivery_text;
+use crate::width;
 use ralph_events::event::{Class, EndCause, Event, Exit, Outcome, Purpose, Stamp};
 use ralph_events::exit_code;
 use ralph_events::run_state::{Activity, Cost, RunState};
 
 /// The reason in [`Event::StopRequested`] for `ralph kill`.
 pub const KILL_REASON: &str = "ralph kill";
+
+/// Columns shown of a question, an answer or guidance.
+const MAX_SAID: usize = 160;
 
 /// The exit code of shells for a program that cannot be started.
 const NOT_STARTED: i32 = 127;
@@ -315,6 +320,23 @@ impl WorkerTracker {
                 say(words);
             }
             Event::DialogClosed => say_and_log("CONTINUE", "the dialog was answered".to_owned()),
+            Event::QuestionAsked { id, text, .. } => {
+                let text = width::one_line(text, MAX_SAID, "…");
+                say_and_log("ASK", format!("asks: {text} (ralph answer {id} \"…\")"));
+            }
+            Event::QuestionAnswered { id, text } => {
+                let text = width::one_line(text, MAX_SAID, "…");
+                log("ANSWER", &format!("{id}: {text}"));
+            }
+            Event::GuidanceReceived { text, .. } => {
+                log("TELL", &width::one_line(text, MAX_SAID, "…"));
+            }
+            Event::GuidanceCleared => log("TELL", "guidance dropped"),
+            Event::GuidanceDelivered { guidance, answers } => {
+                log("TELL", &delivery_text(guidance.len(), answers.len()));
+            }
+            Event::Parked => say_and_log("PARK", "waiting for your answer".to_owned()),
+            Event::Unparked => say_and_log("CONTINUE", "no longer waiting".to_owned()),
             Event::PauseRequested => say_and_log("PAUSE", "paused".to_owned()),
             Event::Resumed { .. } => say_and_log("RESUME", "resumed".to_owned()),
             Event::RunEnded { outcome, message, iterations, .. } => {
@@ -350,7 +372,9 @@ impl WorkerTracker {
         state.cost_usd = cost.reported;
         state.estimated_cost_usd = cost.estimated;
         state.waiting = run.activity.is_waiting() && !run.requests.pause;
-        state.asks = state.waiting && matches!(run.activity, Activity::Agent(_));
+        let has_dialog = state.waiting && matches!(run.activity, Activity::Agent(_));
+        let has_question = run.end.is_none() && run.steering.open_questions().next().is_some();
+        state.asks = has_dialog || has_question;
         match event {
             Event::RunStarted { run: id, pid, .. } => {
                 state.run_id = Some(id.as_ref().to_owned());
@@ -386,6 +410,8 @@ impl WorkerTracker {
         | Event::RunContinued { .. }
         | Event::Paused
         | Event::Resumed { .. }
+        | Event::Parked
+        | Event::Unparked
         | Event::RunEnded { .. } = event
         {
             self.update_clock(at.time_ms, run);

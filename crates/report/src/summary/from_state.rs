@@ -21,6 +21,7 @@ impl Summary {
             state.alive_at(now_ms);
             match state.activity {
                 Activity::Paused { since_ms } => RunActivity::Paused { since_ms },
+                Activity::Parked { since_ms } => RunActivity::Parked { since_ms },
                 Activity::Waiting { until_ms, .. } => RunActivity::Waiting { until_ms },
                 _ => RunActivity::Working,
             }
@@ -57,6 +58,7 @@ impl Summary {
             waits: state.waits,
             denied: state.notices.denied,
             scm: state.scm,
+            steering: state.steering,
         }
     }
 }

@@ -87,6 +87,12 @@ fn open_sentence(facts: &Summary, zone: &TimeZone) -> String {
     let position = position(facts);
     let time = |ms: i64| format_time(ms, zone);
     match facts.activity {
+        Some(RunActivity::Parked { since_ms }) => {
+            format!("Waiting for your answer since {}{position}.", time(since_ms))
+        }
+        Some(RunActivity::Working) if facts.steering.open_questions().next().is_some() => {
+            format!("Working{position}, with an open question.")
+        }
         _ if facts.state == StateWord::Asks => format!("The agent waits for an answer{position}."),
         Some(RunActivity::Working) => format!("Working{position}."),
         Some(RunActivity::Waiting { until_ms }) => {

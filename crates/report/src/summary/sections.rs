@@ -72,6 +72,7 @@ pub(super) fn report(facts: &Summary, zone: &TimeZone) -> Report {
         lead: overview::lead(facts, zone),
         findings: sections([
             ("", rows(overview::main_rows(facts))),
+            ("Open questions", lines(LineKind::Item, open_questions(facts))),
             (
                 "Last words of the agent",
                 lines(LineKind::Quote, excerpt(facts.answer.as_deref().unwrap_or_default())),
@@ -87,6 +88,7 @@ pub(super) fn report(facts: &Summary, zone: &TimeZone) -> Report {
                 "Checks by iteration (+ passed, - failed, ~ interrupted, . not run)",
                 lines(LineKind::Code, check_history(facts)),
             ),
+            ("Your answers and guidance", lines(LineKind::Item, guidance_lines(facts))),
             ("Resumed", lines(LineKind::Item, continuation_lines(facts, zone))),
             ("Committed by others", lines(LineKind::Commit, others)),
             ("Details", rows(overview::detail_rows(facts, zone))),
@@ -221,6 +223,33 @@ fn remaining_lines(facts: &Summary) -> Vec<String> {
         .chain(left.feedback.iter().filter(is_new).map(|it| format!("Pending feedback: {it}")))
         .chain(left.plan.iter().map(|entry| format!("Open in the agent's plan: {entry}")))
         .collect()
+}
+
+fn open_questions(facts: &Summary) -> Vec<String> {
+    let open = facts.steering.open_questions();
+    open.map(|it| format!("{} (iteration {}): {}", it.id, it.iteration, it.text)).collect()
+}
+
+fn guidance_lines(facts: &Summary) -> Vec<String> {
+    let place = |delivered_in: Option<u32>| match delivered_in {
+        Some(iteration) => format!("iteration {iteration}"),
+        None => "not delivered".to_owned(),
+    };
+    let answers = facts.steering.questions.iter().filter_map(|question| {
+        let answer = question.answer.as_ref()?;
+        let (headline, place) = (question.headline(), place(answer.delivered_in));
+        Some(format!("{place}: {headline} {}", answer.text))
+    });
+    let guidance = facts.steering.guidance.iter().map(|it| {
+        let place = if it.cleared && it.delivered_in.is_none() {
+            "dropped".to_owned()
+        } else {
+            place(it.delivered_in)
+        };
+        let every = if it.every { " (every prompt)" } else { "" };
+        format!("{place}{every}: {}", it.text)
+    });
+    answers.chain(guidance).collect()
 }
 
 /// A line per check with a sign per iteration.

@@ -10,13 +10,18 @@ use crate::next_steps::{NextSteps, RunEnding};
 use crate::run_table::continued_after_text;
 use crate::style::TextRole;
 use crate::time_text::local_time;
-use crate::warning_text::warning_text;
+use crate::warning_text::{delivery_text, warning_text};
+use crate::width;
+use crate::worker_lines::KILL_REASON;
 use ralph_events::event::{Class, Event, Leftover, Outcome, Purpose, Stamp, WaitReason};
 use ralph_events::run_state::RunState;
 use ralph_events::text;
 
 const MAX_PROCESSES: usize = 5;
 const SHORT_COMMIT: usize = 7;
+/// Columns shown of an answer or guidance, and lines of a question's context.
+const MAX_SAID: usize = 200;
+const MAX_CONTEXT_LINES: usize = 10;
 
 impl TerminalReporter {
     pub(super) fn run_event(&mut self, at: Stamp, event: &Event<'_>, run: &RunState) {
@@ -153,6 +158,30 @@ impl TerminalReporter {
             | Event::ModelSilent { .. } => {
                 self.warn(at, &warning_text(event).unwrap_or_default());
             }
+            Event::QuestionAsked { id, text, .. } => self.question(at, id, text),
+            Event::QuestionAnswered { id, text } => {
+                let mut pen = self.stderr_line(at);
+                pen.text("You answered ").untrusted(id).text(": ");
+                pen.untrusted(&width::one_line(text, MAX_SAID, "…")).end();
+            }
+            Event::GuidanceReceived { text, every, .. } => {
+                let mut pen = self.stderr_line(at);
+                pen.text(if *every { "You said, for every prompt: " } else { "You said: " });
+                pen.untrusted(&width::one_line(text, MAX_SAID, "…")).end();
+            }
+            Event::GuidanceCleared => self.write_stderr(at, "Your guidance was dropped."),
+            Event::GuidanceDelivered { guidance, answers } if loud => {
+                let words = delivery_text(guidance.len(), answers.len());
+                let words = words.replacen('t', "T", 1) + ".";
+                self.line(at, Paragraph::Run).text(&words).end();
+            }
+            Event::Parked => {
+                self.write_stderr(at, "Waiting for your answer. Nothing runs until then.");
+            }
+            Event::Unparked => self.write_stderr(at, "Continuing."),
+            Event::StopRequested { now: false, signal } if signal == KILL_REASON => {
+                self.write_stderr(at, "Stopping after this iteration, as requested.");
+            }
             // Exact text: scripts wait for it.
             Event::StopRequested { now: false, .. } => {
                 self.write_stderr(at, "Received signal, shutting down...");
@@ -188,9 +217,25 @@ impl TerminalReporter {
         }
         let in_other_words = matches!(
             event,
-            Event::IterationStarted { .. } | Event::Retrying { .. } | Event::Resumed { .. }
+            Event::IterationStarted { .. }
+                | Event::Retrying { .. }
+                | Event::Resumed { .. }
+                | Event::QuestionAsked { .. }
+                | Event::Parked
+                | Event::Unparked
         );
         in_other_words && !told.is_empty()
+    }
+
+    fn question(&mut self, at: Stamp, id: &str, text: &str) {
+        let mut lines = text.trim().lines();
+        let mut pen = self.stderr_line(at);
+        pen.text("The agent asks: ").untrusted(lines.next().unwrap_or_default()).end();
+        for line in lines.filter(|line| !line.trim().is_empty()).take(MAX_CONTEXT_LINES) {
+            self.stderr_line(at).text("  ").untrusted(line).end();
+        }
+        let mut pen = self.stderr_line(at);
+        pen.text("Answer it: ralph answer ").untrusted(id).text(" \"…\"").end();
     }
 
     fn write_stderr(&mut self, at: Stamp, words: &str) {
