@@ -355,7 +355,12 @@ impl App {
             }
             Effect::Answer { run, question, text } => {
                 let request = RequestKind::Answer(question.clone());
-                self.act(run, request, |dir| actions::answer(dir, &question, &text).map(drop));
+                let state = self.source.monitor.state(&run);
+                let asked = state.and_then(|state| state.steering.question(&question)).cloned();
+                self.act(run, request, |dir| match &asked {
+                    Some(asked) => actions::answer(dir, asked, &text).map(drop),
+                    None => Err(Error::input("the question is gone")),
+                });
             }
             Effect::Pause(run) => {
                 self.act(run, RequestKind::Pause, |dir| actions::pause(dir).map(drop));

@@ -1,5 +1,7 @@
 //! The transcript: iterations, text, tools, checks, commits, questions and your messages.
 
+use std::borrow::Cow;
+
 use ratatui_core::layout::Rect;
 
 use ralph_events::event::{FileEdit, TodoStatus};
@@ -171,7 +173,7 @@ impl View<'_, '_> {
                     Voice::Agent => Role::Ink,
                     _ => Role::Muted,
                 };
-                self.text_rows(item.time_ms, &[], text, role, width)
+                self.text_rows(item.time_ms, &[], &without_tags(text), role, width)
             }
             ItemKind::Tool(tool) => self.tool_rows(tool, item.time_ms, width),
             ItemKind::Check(check) => check_rows(check, run.detail.check_logs.get(&check.log)),
@@ -338,6 +340,14 @@ impl View<'_, '_> {
             None => word.to_owned(),
         }
     }
+}
+
+/// The agent's verdict without its tags, after the text before it.
+fn without_tags(text: &str) -> Cow<'_, str> {
+    let Some((before, rest)) = text.split_once("<response>") else { return text.into() };
+    let Some((verdict, after)) = rest.split_once("</response>") else { return text.into() };
+    let space = if before.trim().is_empty() { "" } else { " " };
+    format!("{}{space}{}{}", before.trim_end(), verdict.trim(), without_tags(after)).into()
 }
 
 fn tools_text(record: &IterationRecord) -> String {

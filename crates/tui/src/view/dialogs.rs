@@ -250,7 +250,7 @@ impl View<'_, '_> {
             true => "Starting in the background…",
             false => "It runs in the background, in a tmux window.",
         };
-        self.remark_line(area, area.bottom() - 3, dialog.error.as_deref(), text);
+        self.remark_line(area, area.bottom() - 4, dialog.error.as_deref(), text);
         let keys = [
             ("Enter", "start"),
             ("Tab", "next field"),

@@ -4,7 +4,7 @@ use ratatui_core::layout::Rect;
 
 use super::View;
 use crate::canvas::{Row, columns, span};
-use crate::keys::{BINDINGS, Section};
+use crate::keys::{BINDINGS, Binding, Section};
 use crate::theme::Role;
 
 /// The signs, in two columns.
@@ -61,7 +61,7 @@ impl View<'_, '_> {
     /// Moving and finding at the left, the rest at the right.
     fn help_columns(&self) -> Vec<Row> {
         let left =
-            [section_rows(Section::Move, 19), vec![Row::blank()], section_rows(Section::Find, 19)]
+            [section_rows(Section::Move, 17), vec![Row::blank()], section_rows(Section::Find, 17)]
                 .concat();
         let right = [
             section_rows(Section::Steer, 12),
@@ -124,8 +124,10 @@ impl View<'_, '_> {
 }
 
 fn section_rows(section: Section, column: usize) -> Vec<Row> {
-    let bindings = BINDINGS.iter().filter(|binding| binding.section == section);
-    let row = |binding: &crate::keys::Binding| {
+    // The help itself is open already.
+    let is_listed = |binding: &&Binding| binding.section == section && binding.label != "?";
+    let bindings = BINDINGS.iter().filter(is_listed);
+    let row = |binding: &Binding| {
         let mut row = Row::of(binding.label, Role::Strong);
         pad(&mut row, column);
         row.left.push(span(binding.help, Role::Ink));

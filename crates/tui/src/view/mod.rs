@@ -11,6 +11,8 @@ mod help;
 mod report;
 mod run;
 mod stories;
+#[cfg(test)]
+pub(crate) mod tests;
 
 pub(crate) use fleet::{FleetLine, fleet_lines};
 

@@ -79,9 +79,14 @@ impl View<'_, '_> {
         }
         let Some(attention) = &card.attention else {
             let role = if card.state == StateWord::Working { Role::Working } else { Role::Muted };
-            let word = span(format!("{}  ", card.word()), role);
-            let room = width.saturating_sub(usize::from(columns(&word.text)));
-            return Row::new(vec![word, span(self.now_text(card, room), Role::Muted)]);
+            let now = self.now_text(card, width.saturating_sub(card.word().len() + 2));
+            if now.starts_with(card.word()) {
+                return Row::of(now, role);
+            }
+            return Row::new(vec![
+                span(format!("{}  ", card.word()), role),
+                span(now, Role::Muted),
+            ]);
         };
         let ago = self.data.ago(attention.since_ms);
         let dot = if self.canvas.theme.ascii { " | " } else { " · " };

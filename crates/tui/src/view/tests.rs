@@ -1,0 +1,221 @@
+//! Whole screens of the invented evening, compared with files.
+
+use std::path::{Path, PathBuf};
+
+use jiff::tz::TimeZone;
+use ratatui_core::backend::TestBackend;
+use ratatui_core::terminal::Terminal;
+
+use ralph_monitor::Monitor;
+use ralph_monitor::sample::{self, NOW_MS, SampleEvening};
+
+use crate::input::Key;
+use crate::model::{Effect, Message, Model};
+use crate::source::Source;
+use crate::theme::{Capabilities, Theme};
+use crate::view;
+
+const UNICODE: Capabilities = Capabilities { color: true, true_color: true, unicode: true };
+
+/// The evening on a screen that is not a terminal.
+pub(crate) struct Evening {
+    pub(crate) source: Source,
+    pub(crate) model: Model,
+    pub(crate) effects: Vec<Effect>,
+    capabilities: Capabilities,
+    size: (u16, u16),
+    now_ms: i64,
+    _files: (SampleEvening, tempfile::TempDir),
+}
+
+impl Evening {
+    pub(crate) fn new(width: u16, height: u16) -> Evening {
+        let dir = tempfile::tempdir().unwrap();
+        let home = dir.path().join("home");
+        let files = sample::write(&home, &dir.path().join("projects")).unwrap();
+        let mut evening = Evening::open(&home, width, height, (files, dir));
+        // Older runs are read by a thread.
+        evening.source.monitor.load_since(NOW_MS - 14 * 24 * 3600 * 1000);
+        while evening.source.data().overview.cards().any(|card| card.reading.is_some())
+            || evening.source.data().overview.sections.len() < 5
+        {
+            evening.source.monitor.wait(None);
+            evening.source.update(NOW_MS);
+        }
+        evening.send(Message::DataChanged);
+        evening
+    }
+
+    fn open(home: &Path, width: u16, height: u16, files: (SampleEvening, tempfile::TempDir)) -> Evening {
+        let monitor = Monitor::open(home, TimeZone::UTC, NOW_MS).unwrap();
+        let source = Source::new(monitor, NOW_MS);
+        let model = Model::new(PathBuf::from("/work"), None);
+        let mut evening = Evening {
+            source,
+            model,
+            effects: Vec::new(),
+            capabilities: UNICODE,
+            size: (width, height),
+            now_ms: NOW_MS,
+            _files: files,
+        };
+        evening.send(Message::DataChanged);
+        evening
+    }
+
+    pub(crate) fn send(&mut self, message: Message) {
+        let effects = self.model.update(message, &self.source.data());
+        for effect in &effects {
+            if let Some(window) = self.source.window() {
+                match effect {
+                    Effect::LoadEarlier => drop(window.load_earlier().unwrap()),
+                    Effect::LoadLater => drop(window.load_later().unwrap()),
+                    Effect::GoToStart => window.go_to_start().unwrap(),
+                    Effect::GoToEnd => window.go_to_end().unwrap(),
+                    Effect::GoToItem(id) => window.go_to(*id).unwrap(),
+                    _ => {}
+                }
+            }
+        }
+        self.effects.extend(effects);
+        self.screen();
+    }
+
+    pub(crate) fn keys(&mut self, keys: &[Key]) {
+        for key in keys {
+            self.send(Message::Key(*key));
+        }
+    }
+
+    pub(crate) fn press(&mut self, text: &str) {
+        for c in text.chars() {
+            self.send(Message::Key(Key::Char(c)));
+        }
+    }
+
+    pub(crate) fn wait_ms(&mut self, ms: i64) {
+        self.now_ms += ms;
+        self.source.set_time(self.now_ms);
+        self.send(Message::DataChanged);
+    }
+
+    pub(crate) fn resize(&mut self, width: u16, height: u16) {
+        self.size = (width, height);
+        self.screen();
+    }
+
+    /// The screen as text, without blanks at the ends of lines.
+    pub(crate) fn screen(&mut self) -> String {
+        while let Some(job) = self.source.prepare(&self.model) {
+            self.source.take_diff(job.run());
+        }
+        let theme = Theme::new(self.capabilities, Some([0x0f, 0x14, 0x13]));
+        let backend = TestBackend::new(self.size.0, self.size.1);
+        let mut terminal = Terminal::new(backend).unwrap();
+        let (model, data) = (&self.model, self.source.data());
+        let mut layout = None;
+        terminal
+            .draw(|frame| layout = Some(view::draw(model, &data, theme, frame.buffer_mut()).0))
+            .unwrap();
+        self.model.layout = layout.unwrap();
+        let buffer = terminal.backend().buffer();
+        let rows = buffer.content().chunks(usize::from(self.size.0));
+        rows.map(|row| {
+            let mut text = String::new();
+            let mut skip = 0;
+            for cell in row {
+                if skip > 0 {
+                    skip -= 1;
+                    continue;
+                }
+                text.push_str(cell.symbol());
+                skip = ralph_report::width::display_width(cell.symbol()).saturating_sub(1);
+            }
+            format!("{}\n", text.trim_end())
+        })
+        .collect()
+    }
+}
+
+fn golden(name: &str, screen: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/testdata").join(format!("{name}.txt"));
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, screen).unwrap();
+        return;
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(screen == expected, "{name} differs (UPDATE_GOLDEN=1 writes it):\n{screen}");
+}
+
+#[test]
+fn golden_fleet_in_every_size() {
+    let mut evening = Evening::new(60, 20);
+    for (width, height) in [(60, 20), (80, 24), (120, 36), (200, 60), (40, 8), (10, 3)] {
+        evening.resize(width, height);
+        golden(&format!("fleet-{width}x{height}"), &evening.screen());
+    }
+}
+
+#[test]
+fn golden_fleet_ascii() {
+    let mut evening = Evening::new(80, 24);
+    evening.capabilities.unicode = false;
+    golden("fleet-ascii-80x24", &evening.screen());
+}
+
+#[test]
+fn golden_run_tabs() {
+    let mut evening = Evening::new(120, 36);
+    evening.keys(&[Key::Enter]);
+    golden("run-activity-120x36", &evening.screen());
+    evening.press("2jjj");
+    golden("run-stories-120x36", &evening.screen());
+    evening.press("4jj");
+    golden("run-checks-120x36", &evening.screen());
+    evening.press("5");
+    golden("run-report-120x36", &evening.screen());
+    evening.resize(60, 20);
+    for (tab, name) in [("1", "activity"), ("2", "stories"), ("4", "checks")] {
+        evening.press(tab);
+        golden(&format!("run-{name}-60x20"), &evening.screen());
+    }
+}
+
+#[test]
+fn golden_dialogs() {
+    let mut evening = Evening::new(120, 36);
+    evening.press("?");
+    golden("help-120x36", &evening.screen());
+    evening.keys(&[Key::Esc]);
+    evening.press("x");
+    golden("stop-120x36", &evening.screen());
+    evening.keys(&[Key::Esc, Key::Enter]);
+    evening.press("a410, with the page. Change the three tests.");
+    golden("question-120x36", &evening.screen());
+    evening.keys(&[Key::Esc]);
+    evening.press(
+        "iUse the words of the style guide for error pages: say what happened, then what to do. \
+         No exclamation marks.",
+    );
+    golden("tell-120x36", &evening.screen());
+    evening.keys(&[Key::Esc]);
+    evening.press("n");
+    golden("new-run-120x36", &evening.screen());
+    evening.resize(60, 20);
+    golden("new-run-60x20", &evening.screen());
+    for (key, name) in [("x", "stop"), ("i", "tell"), ("a", "question"), ("?", "help")] {
+        evening.keys(&[Key::Esc]);
+        evening.press(key);
+        golden(&format!("{name}-60x20"), &evening.screen());
+    }
+}
+
+#[test]
+fn golden_no_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let empty = dir.path().join("empty");
+    let files = sample::write(&dir.path().join("home"), &dir.path().join("projects")).unwrap();
+    let mut evening = Evening::open(&empty, 80, 24, (files, dir));
+    golden("no-runs-80x24", &evening.screen());
+}
