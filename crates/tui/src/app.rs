@@ -27,7 +27,7 @@ use ralph_store::runs::RunDir;
 use crate::input::{Input, InputParser};
 use crate::jobs::Jobs;
 use crate::model::{Effect, Message, Model, Note, RequestKind};
-use crate::source::{DiffResult, Source};
+use crate::source::{ReadResult, Source};
 use crate::terminal::{self, AnsiBackend, Screen};
 use crate::theme::{Capabilities, Theme};
 use crate::view;
@@ -39,6 +39,8 @@ const KEY_TIMEOUT: Duration = Duration::from_millis(10);
 const CHART_DAYS: i64 = 14;
 const DAY_MS: i64 = 24 * 3600 * 1000;
 
+pub type OpenReport = Arc<dyn Fn(&str) -> Result<(), Error> + Send + Sync>;
+
 /// What the program hands in.
 pub struct Options {
     /// `RALPH_HOME`.
@@ -49,7 +51,7 @@ pub struct Options {
     pub run: Option<String>,
     pub launcher: Arc<dyn Launcher>,
     /// Opens the report of a run in a browser.
-    pub open_report: Arc<dyn Fn(&str) -> Result<(), Error> + Send + Sync>,
+    pub open_report: OpenReport,
     /// The command line of the editor.
     pub editor: Vec<OsString>,
 }
@@ -62,7 +64,7 @@ impl std::fmt::Debug for Options {
 
 /// What a job has found or done.
 enum JobResult {
-    Diff(DiffResult),
+    Read(ReadResult),
     Resumed { run: String, result: Result<(), Error> },
     Started(Result<String, Error>),
     Attach(Result<Vec<OsString>, Error>),
@@ -200,7 +202,7 @@ impl App {
 
     fn draw(&mut self) -> io::Result<()> {
         if let Some(job) = self.source.prepare(&self.model) {
-            self.jobs.run(move || JobResult::Diff(job.run()));
+            self.jobs.run(move || JobResult::Read(job.run()));
         }
         let (model, source, theme) = (&self.model, &self.source, self.theme);
         let mut layout = None;
@@ -453,7 +455,7 @@ impl App {
 
     fn job_done(&mut self, result: JobResult) {
         match result {
-            JobResult::Diff(result) => self.source.take_diff(result),
+            JobResult::Read(result) => self.source.take_read(result),
             JobResult::Started(result) => {
                 self.message(Message::Started(result.map_err(|err| error_text(&err))));
             }

@@ -12,6 +12,7 @@ use ralph_report::check_view::{CheckRun, CheckView};
 use ralph_report::overview::{Overview, SectionKind};
 use ralph_report::run_card::RunCard;
 use ralph_report::story_view::StoryView;
+use ralph_report::summary::Summary;
 use ralph_report::transcript::Item;
 
 #[derive(Debug)]
@@ -52,8 +53,7 @@ pub struct Detail {
     pub check_output: Option<CheckOutput>,
     /// The ends of the logs of failed checks in the transcript.
     pub check_logs: HashMap<String, CheckLog>,
-    /// The lines of the report.
-    pub report: Vec<String>,
+    pub summary: Option<Summary>,
 }
 
 #[derive(Debug, Default)]

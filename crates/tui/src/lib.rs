@@ -17,4 +17,4 @@ pub mod text_field;
 pub mod theme;
 pub mod view;
 
-pub use app::{Options, run};
+pub use app::{OpenReport, Options, run};

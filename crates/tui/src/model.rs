@@ -24,7 +24,7 @@ use crate::data::Data;
 use crate::input::{Key, MouseAction};
 use crate::keys::{self, Command, Place};
 use crate::text_field::TextField;
-use crate::view::{FleetLine, Layout, Target};
+use crate::view::{FleetLine, Layout, Target, fleet_lines};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Screen {
@@ -273,7 +273,7 @@ impl Model {
                 Vec::new()
             }
             Message::Done { request, run, result } => {
-                self.action_done(request, run, result, data);
+                self.action_done(request, &run, result, data);
                 Vec::new()
             }
             Message::Started(result) => {
@@ -333,7 +333,7 @@ impl Model {
             Command::Filter => self.open_filter(),
             _ if !data.has_runs() => self.say("There are no runs yet. Press n to start one."),
             Command::Search => self.open_search(),
-            Command::Open => return self.open(),
+            Command::Open => return self.open(data),
             Command::Back => self.back(),
             Command::NextTab => self.show_tab(self.tab.step(1)),
             Command::PreviousTab => self.show_tab(self.tab.step(Tab::ALL.len() - 1)),
@@ -372,11 +372,10 @@ impl Model {
         self.search = None;
     }
 
-    fn open(&mut self) -> Vec<Effect> {
+    fn open(&mut self, data: &Data<'_>) -> Vec<Effect> {
         match (&self.selection, self.screen, self.tab) {
             (Some(Selection::Older), Screen::Fleet, _) => {
-                self.older_open = true;
-                self.selection = None;
+                self.open_older(data);
                 return vec![Effect::LoadOlderRuns];
             }
             (Some(Selection::Run(_)), Screen::Fleet, _) => self.screen = Screen::Run,
@@ -391,6 +390,19 @@ impl Model {
             _ => {}
         }
         Vec::new()
+    }
+
+    /// Shows older runs, and selects the first of them.
+    fn open_older(&mut self, data: &Data<'_>) {
+        let lines = fleet_lines(data, self, self.layout.fleet_height, self.layout.is_spaced);
+        let last = lines.iter().rev().find_map(|line| match line {
+            FleetLine::Card(card) => Some(&card.id),
+            _ => None,
+        });
+        let mut cards = data.overview.cards().skip_while(|card| Some(&card.id) != last);
+        let next = cards.nth(1).map(|card| &card.id).or(last);
+        self.selection = next.map(|id| Selection::Run(id.clone()));
+        self.older_open = true;
     }
 
     fn back(&mut self) {
@@ -537,7 +549,7 @@ impl Model {
             |target: &Target| matches!(target, Target::Fleet | Target::Detail | Target::Dialog);
         if action != MouseAction::Press {
             let pane = self.layout.hit(at, is_pane).cloned();
-            return self.wheel(action == MouseAction::WheelUp, pane, data);
+            return self.wheel(action == MouseAction::WheelUp, pane.as_ref(), data);
         }
         let Some(target) = self.layout.hit(at, |target| !is_pane(target)).cloned() else {
             return Vec::new();
@@ -551,13 +563,13 @@ impl Model {
             Target::Run(id) => {
                 self.selection = Some(Selection::Run(id));
                 if is_double {
-                    return self.open();
+                    return self.open(data);
                 }
             }
             Target::OlderRuns => {
                 self.selection = Some(Selection::Older);
                 if is_double {
-                    return self.open();
+                    return self.open(data);
                 }
             }
             Target::Tab(tab) => self.show_tab(tab),

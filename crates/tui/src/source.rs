@@ -6,13 +6,12 @@ use ralph_events::error::Error;
 use ralph_events::run_state::RunState;
 use ralph_monitor::diff::{DiffFile, FileDiff, RunDiff};
 use ralph_monitor::{
-    Hit, Monitor, StoriesError, TranscriptWindow, diff, read_check_log, read_stories,
+    Hit, Monitor, StoriesError, TranscriptWindow, diff, read_check_log, read_stories, read_summary,
 };
 use ralph_report::check_view::{CheckMark, CheckView, checks};
 use ralph_report::overview::Overview;
 use ralph_report::story_view::stories;
 use ralph_report::summary::Summary;
-use ralph_report::summary::plain::{self, TextFormat};
 use ralph_report::transcript::ItemKind;
 
 use crate::data::{CheckOutput, Data, Detail, DiffState, RunData};
@@ -45,6 +44,7 @@ struct ShownRun {
     read_for: Option<ReadFor>,
     diff_read_ms: i64,
     is_diff_stale: bool,
+    is_summary_stale: bool,
     search: Option<RunningSearch>,
 }
 
@@ -65,26 +65,32 @@ struct RunningSearch {
 
 /// Something to read in the thread for jobs.
 #[derive(Debug)]
-pub(crate) enum DiffJob {
+pub(crate) enum ReadJob {
     Run { id: String, directory: PathBuf, state: Box<RunState> },
     File { id: String, directory: PathBuf, diff: RunDiff, file: DiffFile },
+    Summary { id: String, state: Box<RunState>, now_ms: Option<i64> },
 }
 
 #[derive(Debug)]
-pub(crate) enum DiffResult {
+pub(crate) enum ReadResult {
     Run { id: String, result: Result<RunDiff, Error> },
     File { id: String, path: String, result: Result<FileDiff, Error> },
+    Summary { id: String, summary: Box<Summary> },
 }
 
-impl DiffJob {
-    pub(crate) fn run(self) -> DiffResult {
+impl ReadJob {
+    pub(crate) fn run(self) -> ReadResult {
         match self {
-            DiffJob::Run { id, directory, state } => {
-                DiffResult::Run { id, result: diff::run_diff(&directory, &state) }
+            ReadJob::Run { id, directory, state } => {
+                ReadResult::Run { id, result: diff::run_diff(&directory, &state) }
             }
-            DiffJob::File { id, directory, diff, file } => {
+            ReadJob::File { id, directory, diff, file } => {
                 let result = diff::file_diff(&directory, &diff, &file);
-                DiffResult::File { id, path: file.path, result }
+                ReadResult::File { id, path: file.path, result }
+            }
+            ReadJob::Summary { id, state, now_ms } => {
+                let summary = Box::new(read_summary(&state, now_ms));
+                ReadResult::Summary { id, summary }
             }
         }
     }
@@ -150,7 +156,7 @@ impl Source {
     }
 
     /// Reads what the model shows. Returns work for the thread.
-    pub(crate) fn prepare(&mut self, model: &Model) -> Option<DiffJob> {
+    pub(crate) fn prepare(&mut self, model: &Model) -> Option<ReadJob> {
         self.open_run(model.shown_run());
         let shown = self.shown.as_mut()?;
         let state = self.monitor.state(&shown.id)?;
@@ -174,18 +180,20 @@ impl Source {
                     detail.check_output = check_output(detail, state, dir, &wanted);
                 }
                 Tab::Report => {
-                    let summary = Summary::of(state, is_alive.then_some(self.now_ms));
-                    let text = plain::render(
-                        &summary,
-                        self.monitor.zone(),
-                        TextFormat::Plain { color: false, width: None },
-                    );
-                    detail.report = text.lines().map(ToOwned::to_owned).collect();
+                    shown.is_summary_stale = true;
+                    let now_ms = is_alive.then_some(self.now_ms);
+                    // Shown until git has answered.
+                    detail.summary.get_or_insert_with(|| Summary::of(state, now_ms));
                 }
             }
             shown.read_for = Some(wanted);
         }
         shown.read_check_logs(dir);
+        if std::mem::take(&mut shown.is_summary_stale) {
+            let now_ms = self.monitor.is_alive(&shown.id).then_some(self.now_ms);
+            let (id, state) = (shown.id.clone(), Box::new(state.clone()));
+            return Some(ReadJob::Summary { id, state, now_ms });
+        }
         shown.diff_job(model, state, self.now_ms)
     }
 
@@ -203,6 +211,7 @@ impl Source {
                 read_for: None,
                 diff_read_ms: 0,
                 is_diff_stale: true,
+                is_summary_stale: false,
                 search: None,
             })
         });
@@ -212,18 +221,21 @@ impl Source {
         }
     }
 
-    pub(crate) fn take_diff(&mut self, result: DiffResult) {
+    pub(crate) fn take_read(&mut self, result: ReadResult) {
         let Some(shown) = &mut self.shown else { return };
         match result {
-            DiffResult::Run { id, result } if id == shown.id => {
+            ReadResult::Run { id, result } if id == shown.id => {
                 shown.detail.diff = match result {
                     Ok(diff) => DiffState::Ready(diff),
                     Err(err) => DiffState::Failed(err.message),
                 };
                 shown.detail.file_diff = None;
             }
-            DiffResult::File { id, path, result } if id == shown.id => {
+            ReadResult::File { id, path, result } if id == shown.id => {
                 shown.detail.file_diff = Some((path, result.map_err(|err| err.message)));
+            }
+            ReadResult::Summary { id, summary } if id == shown.id => {
+                shown.detail.summary = Some(*summary);
             }
             _ => {}
         }
@@ -280,7 +292,7 @@ impl ShownRun {
         }
     }
 
-    fn diff_job(&mut self, model: &Model, state: &RunState, now_ms: i64) -> Option<DiffJob> {
+    fn diff_job(&mut self, model: &Model, state: &RunState, now_ms: i64) -> Option<ReadJob> {
         let directory = PathBuf::from(&state.info.directory);
         let id = self.id.clone();
         match &self.detail.diff {
@@ -291,7 +303,7 @@ impl ShownRun {
                 }
                 self.is_diff_stale = false;
                 self.diff_read_ms = now_ms;
-                return Some(DiffJob::Run { id, directory, state: Box::new(state.clone()) });
+                return Some(ReadJob::Run { id, directory, state: Box::new(state.clone()) });
             }
             DiffState::Ready(diff) if model.tab == Tab::Diff => {
                 let file = diff.files.get(model.file.min(diff.files.len().checked_sub(1)?))?;
@@ -299,7 +311,7 @@ impl ShownRun {
                 if known == Some(&file.path) {
                     return None;
                 }
-                let job = DiffJob::File { id, directory, diff: diff.clone(), file: file.clone() };
+                let job = ReadJob::File { id, directory, diff: diff.clone(), file: file.clone() };
                 // Asked for once.
                 self.detail.file_diff = Some((file.path.clone(), Err("reading".to_owned())));
                 return Some(job);

@@ -340,7 +340,7 @@ impl Model {
     pub(super) fn action_done(
         &mut self,
         kind: RequestKind,
-        run: String,
+        run: &str,
         result: Result<(), String>,
         data: &Data<'_>,
     ) {
@@ -349,7 +349,7 @@ impl Model {
                 if let Some(key) = self.dialog.take().and_then(|dialog| dialog.draft_key()) {
                     self.drafts.remove(&key);
                 }
-                self.request(&run, kind, data.now_ms);
+                self.request(run, kind, data.now_ms);
             }
             (Err(message), Some(dialog)) => dialog.set_error(message),
             (Err(text), None) => self.note = Some(Note { text, is_failure: true }),

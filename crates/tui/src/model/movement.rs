@@ -196,7 +196,7 @@ impl Model {
         else {
             return;
         };
-        let runs = CheckView::runs_of(&run.state, &check.command);
+        let runs = CheckView::runs_of(run.state, &check.command);
         let shown = run.detail.check_output.as_ref().map(|output| output.run.iteration);
         let at = runs.iter().position(|run| Some(run.iteration) == shown);
         let next = match (at, forward) {
@@ -214,7 +214,12 @@ impl Model {
         }
     }
 
-    pub(super) fn wheel(&mut self, up: bool, pane: Option<Target>, data: &Data<'_>) -> Vec<Effect> {
+    pub(super) fn wheel(
+        &mut self,
+        up: bool,
+        pane: Option<&Target>,
+        data: &Data<'_>,
+    ) -> Vec<Effect> {
         let step = if up { -WHEEL_LINES } else { WHEEL_LINES };
         match pane {
             Some(Target::Fleet) => {

@@ -25,7 +25,8 @@ use crate::theme::Role;
 const INDENT: usize = 7;
 /// Lines of a failed tool's output, and of a change.
 const OUTPUT_LINES: usize = 2;
-const EDIT_LINES: usize = 6;
+const REMOVED_LINES: usize = 2;
+const ADDED_LINES: usize = 3;
 /// From so many on, reads and searches in a row are one line.
 const COLLAPSE_FROM: usize = 4;
 
@@ -46,7 +47,6 @@ impl View<'_, '_> {
             };
             self.canvas.put(area.x + 1, area.y + 1, area.width - 2, &text, Role::Muted);
         }
-        let is_following = self.model.activity.is_following();
         if card.is_alive && !run.has_newer && !run.todo.is_empty() {
             let last = lines.last().map_or((0, 0), |line| line.anchor);
             lines.push(Line { anchor: (last.0, last.1 + 1), row: Row::blank() });
@@ -74,7 +74,6 @@ impl View<'_, '_> {
         self.layout.hits.push((area, Target::Detail));
         self.layout.anchors = lines.iter().map(|line| line.anchor).collect();
         (self.layout.top, self.layout.total, self.layout.height) = (top, lines.len(), height);
-        debug_assert!(is_following || self.model.activity.top.is_some());
     }
 
     /// Reverses the text that is searched for.
@@ -111,9 +110,12 @@ impl View<'_, '_> {
             } else {
                 (self.item_rows(item, run, card, width), 1)
             };
-            let has_gap = matches!(item.kind, ItemKind::Iteration { .. }) && !lines.is_empty();
-            let gap = has_gap.then(Row::blank);
-            for (row, line) in gap.into_iter().chain(rows).zip(0..) {
+            if let (ItemKind::Iteration { .. }, Some(last)) = (&item.kind, lines.last()) {
+                // The gap belongs to what is above: jumps to an iteration start at its line.
+                let (id, line) = last.anchor;
+                lines.push(Line { anchor: (id, line + 1), row: Row::blank() });
+            }
+            for (row, line) in rows.into_iter().zip(0..) {
                 lines.push(Line { anchor: (item.id, line), row });
             }
             at += count;
@@ -175,7 +177,7 @@ impl View<'_, '_> {
                 };
                 self.text_rows(item.time_ms, &[], &without_tags(text), role, width)
             }
-            ItemKind::Tool(tool) => self.tool_rows(tool, item.time_ms, width),
+            ItemKind::Tool(tool) => self.tool_rows(tool, item.time_ms),
             ItemKind::Check(check) => check_rows(check, run.detail.check_logs.get(&check.log)),
             ItemKind::Commit { id, subject } => {
                 let before = [span("Committed ", Role::Ink), span(format!("{id} "), Role::Strong)];
@@ -254,7 +256,7 @@ impl View<'_, '_> {
         let facts = [
             bar.map(|bar| format_duration(bar.duration_ms)).unwrap_or_default(),
             bar.map(|bar| cost_text(bar.cost)).unwrap_or_default(),
-            record.map(tools_text).unwrap_or_default(),
+            tools_text(number, record, run),
         ];
         let facts: Vec<String> = facts.into_iter().filter(|fact| !fact.is_empty()).collect();
         let right = vec![span(facts.join(separator), Role::Muted)];
@@ -294,7 +296,7 @@ impl View<'_, '_> {
         rows
     }
 
-    fn tool_rows(&self, tool: &ToolItem, started_ms: i64, width: usize) -> Vec<Row> {
+    fn tool_rows(&self, tool: &ToolItem, started_ms: i64) -> Vec<Row> {
         let (sign, note) = match tool.status {
             ToolStatus::Running => (Role::Working, Role::Working),
             ToolStatus::Done => (Role::Done, Role::Muted),
@@ -316,7 +318,7 @@ impl View<'_, '_> {
         }
         if matches!(tool.status, ToolStatus::Failed | ToolStatus::Denied) {
             let lines: Vec<&str> = tool.preview.lines().collect();
-            rows.extend(output_rows(&lines, usize::try_from(tool.lines).unwrap_or(0), width));
+            rows.extend(output_rows(&lines, usize::try_from(tool.lines).unwrap_or(0)));
         }
         rows
     }
@@ -350,8 +352,12 @@ fn without_tags(text: &str) -> Cow<'_, str> {
     format!("{}{space}{}{}", before.trim_end(), verdict.trim(), without_tags(after)).into()
 }
 
-fn tools_text(record: &IterationRecord) -> String {
-    match record.tools {
+/// A running attempt is counted when it ends: until then, its calls are.
+fn tools_text(number: u32, record: Option<&IterationRecord>, run: &RunData<'_>) -> String {
+    let is_call =
+        |item: &&&Item| item.iteration == number && matches!(item.kind, ItemKind::Tool(_));
+    let calls = || u32::try_from(run.items.iter().filter(is_call).count()).unwrap_or(u32::MAX);
+    match record.map(|record| record.tools).filter(|tools| *tools > 0).unwrap_or_else(calls) {
         0 => String::new(),
         1 => "1 tool".to_owned(),
         tools => format!("{tools} tools"),
@@ -386,25 +392,27 @@ fn bar_row(text: impl Into<String>, role: Role) -> Row {
     Row::new(vec![span(bar, Role::Line), span(text, role)])
 }
 
-/// The changed lines, if they are few.
+/// The first lines of a change. A new file shows none.
 fn edit_rows(edit: &FileEdit) -> Vec<Row> {
-    let rows = |text: &str, sign: &str, role: Role| -> Vec<Row> {
-        text.lines().map(|line| bar_row(format!("{sign}{line}"), role)).collect()
+    let rows = |text: &str, count: usize, sign: &str, role: Role| -> Vec<Row> {
+        let lines = text.lines().take(count);
+        lines.map(|line| bar_row(format!("{sign}{line}"), role)).collect()
     };
-    let mut rows: Vec<Row> =
-        [rows(&edit.old, "-", Role::Failed), rows(&edit.new, "+", Role::Done)].concat();
-    if edit.old.is_empty() || rows.len() > EDIT_LINES {
-        rows.clear();
+    if edit.old.is_empty() {
+        return Vec::new();
     }
-    rows
+    [
+        rows(&edit.old, REMOVED_LINES, "-", Role::Failed),
+        rows(&edit.new, ADDED_LINES, "+", Role::Done),
+    ]
+    .concat()
 }
 
 /// The first lines of an output, and how many more there are.
-fn output_rows(lines: &[&str], total: usize, width: usize) -> Vec<Row> {
+fn output_rows(lines: &[&str], total: usize) -> Vec<Row> {
     let lines: Vec<&str> = lines.iter().filter(|line| !line.trim().is_empty()).copied().collect();
-    let _ = width;
     let mut rows: Vec<Row> =
-        lines.iter().take(OUTPUT_LINES).map(|line| bar_row(line.trim_end(), Role::Muted)).collect();
+        lines.iter().take(OUTPUT_LINES).map(|line| bar_row(line.trim(), Role::Muted)).collect();
     let more = total.max(lines.len()).saturating_sub(rows.len());
     if more > 0 && !rows.is_empty() {
         let plural = if more == 1 { "" } else { "s" };
@@ -430,7 +438,7 @@ fn check_rows(check: &CheckItem, log: Option<&CheckLog>) -> Vec<Row> {
         let lines: Vec<&str> =
             log.lines.iter().map(String::as_str).filter(|line| !line.trim().is_empty()).collect();
         let last = &lines[lines.len().saturating_sub(OUTPUT_LINES)..];
-        rows.extend(output_rows(last, log.total, 0));
+        rows.extend(output_rows(last, log.total));
     }
     rows
 }

@@ -164,7 +164,7 @@ impl View<'_, '_> {
         };
         let gap = u16::from(area.height > 8);
         let text =
-            Rect { y: area.y + 2 + gap, height: area.height.saturating_sub(3 + 2 * gap), ..area };
+            Rect { y: area.y + 2 + gap, height: area.height.saturating_sub(3 + 3 * gap), ..area };
         // The end says what failed.
         let top = rows.len().saturating_sub(usize::from(text.height));
         let top = self.model.check_scroll.map_or(top, |scroll| scroll.min(top));
@@ -191,9 +191,9 @@ impl Columns {
     fn for_width(width: u16) -> Columns {
         match width {
             96.. => {
-                Columns { name: 24, history: Some(28), passed: 60, took_end: 77, latest: Some(81) }
+                Columns { name: 24, history: Some(28), passed: 60, took_end: 78, latest: Some(82) }
             }
-            80.. => Columns { name: 24, history: Some(28), passed: 60, took_end: 77, latest: None },
+            80.. => Columns { name: 24, history: Some(28), passed: 60, took_end: 78, latest: None },
             _ => Columns { name: 30, history: None, passed: 36, took_end: 53, latest: None },
         }
     }

@@ -9,7 +9,7 @@ use ralph_report::state_word::StateWord;
 use ralph_report::width::wrap;
 
 use super::View;
-use crate::canvas::{Span, columns, span};
+use crate::canvas::{Span, span};
 use crate::model::{AnswerDialog, Dialog, NewRunDialog, NewRunField, StopDialog, TellDialog};
 use crate::text_field::TextField;
 use crate::theme::Role;
@@ -54,9 +54,9 @@ impl View<'_, '_> {
         let area = self.open_box(screen, 80, 19, &format!("tell {}", card.name), "");
         let mut y = area.y + 1;
         y = self.paragraph(area, y, "Guidance for the agent, in your words.", Role::Ink) + 1;
-        let rows = area.height.saturating_sub(13).clamp(2, 5);
+        let rows = area.height.saturating_sub(12).clamp(2, 5);
         self.field(Rect { x: area.x, y, width: area.width, height: rows }, &dialog.field, true);
-        y += rows;
+        y += rows + 1;
         let (next, now) = (card.iteration + 1, card.iteration);
         let about =
             estimate(card).map_or(String::new(), |it| format!("in about {}", minutes(it.minutes)));
@@ -152,7 +152,8 @@ impl View<'_, '_> {
     fn stop(&mut self, screen: Rect, dialog: &StopDialog) {
         let Some(card) = self.data.card(&dialog.run) else { return };
         let number = card.iteration;
-        let area = self.open_box(screen, 72, 17, &format!("stop {}?", card.name), "");
+        let height = if screen.width < 76 { 18 } else { 17 };
+        let area = self.open_box(screen, 72, height, &format!("stop {}?", card.name), "");
         let now = card.now.text();
         let doing = match (card.state, card.now.time.as_str()) {
             (StateWord::Waiting | StateWord::Paused, _) => {
@@ -286,19 +287,20 @@ impl View<'_, '_> {
         };
     }
 
+    /// The keys of a dialog. Without room, those before the last one go first.
     fn key_line(&mut self, area: Rect, keys: &[(&str, &str)]) {
+        let mut keys = keys.to_vec();
+        let width = |keys: &[(&str, &str)]| -> usize {
+            keys.iter().map(|(key, word)| key.len() + word.len() + 4).sum::<usize>() - 3
+        };
+        while keys.len() > 2 && width(&keys) > usize::from(area.width) + 2 {
+            keys.remove(keys.len() - 2);
+        }
         let mut spans: Vec<Span> = Vec::new();
         for (key, word) in keys {
-            if !spans.is_empty() {
-                spans.push(span("   ", Role::Muted));
-            }
-            spans.extend([span(*key, Role::Strong), span(format!(" {word}"), Role::Muted)]);
+            spans.extend([span(key, Role::Strong), span(format!(" {word}   "), Role::Muted)]);
         }
-        let total: u16 = spans.iter().map(|span| columns(&span.text)).sum();
-        if total > area.width {
-            spans.iter_mut().filter(|span| span.text == "   ").for_each(|gap| gap.text.truncate(1));
-        }
-        self.canvas.put_spans(area.x, area.bottom() - 2, area.width + 1, &spans);
+        self.canvas.put_spans(area.x, area.bottom() - 2, area.width + 2, &spans);
     }
 
     /// Wraps a text. Returns the line after it.

@@ -225,7 +225,10 @@ impl View<'_, '_> {
     /// The bar and the background of a selected line.
     pub(super) fn select_row(&mut self, row: Rect) {
         self.canvas.select(row);
-        if margin(row.width) > 0 {
+        // A narrow screen has no room for the bar.
+        let is_free =
+            self.canvas.buffer.cell((row.x, row.y)).is_some_and(|cell| cell.symbol() == " ");
+        if is_free {
             let style = self.canvas.theme.style(Role::Attention);
             let style = match self.canvas.theme.selected_background() {
                 Some(background) => style.patch(background),

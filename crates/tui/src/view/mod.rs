@@ -152,7 +152,7 @@ impl View<'_, '_> {
         let separator = if self.canvas.theme.ascii { " | " } else { " · " };
         let room = usize::from(area.width - margin);
         let overview = &self.data.overview;
-        let parts = overview.first_line(room, separator, &self.data.zone);
+        let parts = overview.first_line(room, separator, self.data.zone);
         let mut spans: Vec<Span> = Vec::new();
         for (at, part) in parts.into_iter().enumerate() {
             if at > 0 {
@@ -169,7 +169,9 @@ impl View<'_, '_> {
         }
         let used = self.canvas.put_spans(margin, area.y, area.width - margin, &spans);
         let clock = self.data.clock(self.data.now_ms);
-        if used + columns(&clock) + 24 <= area.width {
+        // It stands still while no run is alive.
+        let is_alive = overview.cards().any(|card| card.is_alive);
+        if is_alive && used + columns(&clock) + 24 <= area.width {
             self.canvas.put_right(area.right() - 1, area.y, &clock, Role::Muted);
         }
     }
@@ -237,7 +239,7 @@ impl View<'_, '_> {
         ];
         let height = u16::try_from(text.len()).unwrap_or_default();
         let y = area.y + area.height.saturating_sub(height).saturating_sub(3) / 2 + 1;
-        let x = area.x + (area.width.saturating_sub(58) / 2).clamp(1, 12);
+        let x = area.x + (area.width.saturating_sub(56) / 2).clamp(1, 12);
         for (y, (line, role)) in (y..area.bottom()).zip(text) {
             self.canvas.put(x, y, area.right() - x, line, role);
         }

@@ -3,7 +3,7 @@
 use ratatui_core::layout::Rect;
 
 use ralph_report::run_card::RunCard;
-use ralph_report::width::wrap;
+use ralph_report::summary::plain::{self, TextFormat};
 
 use super::View;
 use crate::canvas::Row;
@@ -12,23 +12,21 @@ use crate::theme::Role;
 
 impl View<'_, '_> {
     pub(super) fn report(&mut self, area: Rect, run: &RunData<'_>, card: &RunCard) {
-        let width = usize::from(area.width) - 2;
-        let mut rows: Vec<Row> = Vec::new();
-        for line in &run.detail.report {
-            // Continued lines keep the indentation.
-            let indent = line.len() - line.trim_start().len();
-            for (at, range) in
-                wrap(line, width, width.saturating_sub(indent)).into_iter().enumerate()
-            {
-                let start = if at == 0 { String::new() } else { " ".repeat(indent) };
-                let role = if indent == 0 { Role::Ink } else { Role::Muted };
-                rows.push(Row::of(format!("{start}{}", &line[range]), role));
-            }
-        }
+        let width = Some(usize::from(area.width) - 2);
+        let format = TextFormat::Plain { color: false, width };
+        let render = |summary| plain::render(summary, self.data.zone, format);
+        let text = run.detail.summary.as_ref().map(render).unwrap_or_default();
+        let mut rows: Vec<Row> = text.lines().map(report_row).collect();
         if card.cost.estimated.or(card.cost.reported).is_none() {
             let text = format!("Cost unknown: {} does not report it.", card.agent);
             rows.extend([Row::blank(), Row::of(text, Role::Muted)]);
         }
         self.scrolled(area, &rows, self.model.report_scroll);
     }
+}
+
+/// Headings stand further left than what belongs to them.
+fn report_row(line: &str) -> Row {
+    let indent = line.len() - line.trim_start().len();
+    Row::of(line, if indent < 4 { Role::Ink } else { Role::Muted })
 }

@@ -8,7 +8,7 @@ use ralph_report::state_word::StateWord;
 
 use super::bars::bars;
 use super::fleet::{cost_text, sign_role};
-use super::{Target, View, margin};
+use super::{Target, View};
 use crate::canvas::{Row, Span, columns, span};
 use crate::data::{DiffState, RunData};
 use crate::model::{Screen, Tab};
@@ -45,8 +45,7 @@ impl View<'_, '_> {
     }
 
     fn run_header(&mut self, area: Rect, card: &RunCard) {
-        let margin = margin(self.canvas.buffer.area.width);
-        let line = Rect { x: area.x + margin, width: area.width - 2 * margin, height: 1, ..area };
+        let line = Rect { x: area.x + 1, width: area.width - 2, height: 1, ..area };
         let sign = if self.canvas.theme.ascii { card.ascii_sign() } else { card.sign() };
         let separator = if self.canvas.theme.ascii { " | " } else { " · " };
         let right = run_figures(card, area.width);
@@ -143,8 +142,7 @@ impl View<'_, '_> {
 
     /// Returns the columns used.
     pub(super) fn tab_titles(&mut self, area: Rect, card: &RunCard, gap: u16) -> u16 {
-        let margin = margin(self.canvas.buffer.area.width);
-        let mut x = area.x + margin;
+        let mut x = area.x + 1;
         for tab in Tab::ALL {
             let title = self.tab_title(tab, card);
             let is_active = match (self.model.screen, self.layout.is_wide) {

@@ -32,7 +32,7 @@ impl View<'_, '_> {
         let first = (at + 2).saturating_sub(height);
         for ((story, row), y) in rows.iter().skip(first).zip(top..list.bottom()) {
             let line = Rect { y, height: 1, ..list };
-            self.canvas.row(Rect { x: list.x + 1, width: list.width - 2, ..line }, row);
+            self.canvas.row(Rect { x: list.x + 1, width: list.width - 3, ..line }, row);
             if *story == selected && !row.right.is_empty() {
                 self.select_row(Rect { width: list.width - 1, ..line });
             }
@@ -162,6 +162,12 @@ pub(super) fn paragraph(text: &str, bullet: &str, width: usize) -> Vec<Row> {
 /// One line for each story, and one for what it waits for.
 fn story_lines(run: &RunData<'_>) -> Vec<(usize, Row)> {
     let mut lines = Vec::new();
+    // The list calls the story in work the next one.
+    let next = run
+        .detail
+        .stories
+        .iter()
+        .position(|story| matches!(story.state, StoryState::Next | StoryState::CanStart));
     for (at, story) in run.detail.stories.iter().enumerate() {
         let sign = story.state.sign();
         let role = if story.state == StoryState::WaitsFor { Role::Muted } else { Role::Ink };
@@ -174,6 +180,7 @@ fn story_lines(run: &RunData<'_>) -> Vec<(usize, Row)> {
                 story.proven_in.map_or("proven".to_owned(), |it| format!("iter {it}"))
             }
             StoryState::InWork => "now".to_owned(),
+            StoryState::Next | StoryState::CanStart if next == Some(at) => "next".to_owned(),
             StoryState::CanStart => " ".to_owned(),
             state => state.as_str().to_owned(),
         };

@@ -25,7 +25,7 @@ pub(crate) struct Evening {
     capabilities: Capabilities,
     size: (u16, u16),
     now_ms: i64,
-    _files: (SampleEvening, tempfile::TempDir),
+    files: (SampleEvening, tempfile::TempDir),
 }
 
 impl Evening {
@@ -46,7 +46,12 @@ impl Evening {
         evening
     }
 
-    fn open(home: &Path, width: u16, height: u16, files: (SampleEvening, tempfile::TempDir)) -> Evening {
+    fn open(
+        home: &Path,
+        width: u16,
+        height: u16,
+        files: (SampleEvening, tempfile::TempDir),
+    ) -> Evening {
         let monitor = Monitor::open(home, TimeZone::UTC, NOW_MS).unwrap();
         let source = Source::new(monitor, NOW_MS);
         let model = Model::new(PathBuf::from("/work"), None);
@@ -57,7 +62,7 @@ impl Evening {
             capabilities: UNICODE,
             size: (width, height),
             now_ms: NOW_MS,
-            _files: files,
+            files,
         };
         evening.send(Message::DataChanged);
         evening
@@ -99,6 +104,23 @@ impl Evening {
         self.send(Message::DataChanged);
     }
 
+    /// The processes of all runs are gone.
+    pub(crate) fn release_locks(&mut self) {
+        self.files.0.release_locks();
+        let home = self.files.1.path().join("home");
+        // A child that another test has just forked may hold them for a moment.
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        loop {
+            let monitor = Monitor::open(&home, TimeZone::UTC, NOW_MS).unwrap();
+            self.source = Source::new(monitor, NOW_MS);
+            let is_alive = self.source.data().overview.cards().any(|card| card.is_alive);
+            if !is_alive || std::time::Instant::now() > deadline {
+                break;
+            }
+        }
+        self.send(Message::DataChanged);
+    }
+
     pub(crate) fn resize(&mut self, width: u16, height: u16) {
         self.size = (width, height);
         self.screen();
@@ -107,7 +129,7 @@ impl Evening {
     /// The screen as text, without blanks at the ends of lines.
     pub(crate) fn screen(&mut self) -> String {
         while let Some(job) = self.source.prepare(&self.model) {
-            self.source.take_diff(job.run());
+            self.source.take_read(job.run());
         }
         let theme = Theme::new(self.capabilities, Some([0x0f, 0x14, 0x13]));
         let backend = TestBackend::new(self.size.0, self.size.1);
@@ -138,7 +160,8 @@ impl Evening {
 }
 
 fn golden(name: &str, screen: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/testdata").join(format!("{name}.txt"));
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("src/testdata").join(format!("{name}.txt"));
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, screen).unwrap();
@@ -201,6 +224,10 @@ fn golden_dialogs() {
     golden("tell-120x36", &evening.screen());
     evening.keys(&[Key::Esc]);
     evening.press("n");
+    // The directory of the sample is another one each time.
+    evening.keys(&[Key::BackTab, Key::BackTab, Key::Ctrl('u')]);
+    evening.press("/home/ada/shop-api");
+    evening.keys(&[Key::Tab, Key::Tab]);
     golden("new-run-120x36", &evening.screen());
     evening.resize(60, 20);
     golden("new-run-60x20", &evening.screen());
