@@ -27,7 +27,7 @@ pub fn run_in_terminal(command: &[OsString], env: &[(&str, Option<OsString>)]) -
     Ok(())
 }
 
-/// A program without input and output. TERM ends it when this is dropped.
+/// A program without input and output. TERM and INT end it when this is dropped.
 #[derive(Debug)]
 pub struct Companion {
     child: Child,
@@ -56,7 +56,10 @@ impl Drop for Companion {
             i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw)
             && matches!(self.child.try_wait(), Ok(None))
         {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+            // A run finishes its step after the first signal; a second one of the same kind could be lost.
+            for signal in [rustix::process::Signal::TERM, rustix::process::Signal::INT] {
+                let _ = rustix::process::kill_process(pid, signal);
+            }
         }
         let _ = self.child.wait();
     }

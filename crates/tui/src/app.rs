@@ -495,6 +495,9 @@ impl App {
     fn edit(&mut self, text: &str) -> io::Result<String> {
         let mut file = tempfile::Builder::new().prefix("ralph-").suffix(".md").tempfile()?;
         file.write_all(text.as_bytes())?;
+        if self.options.editor.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "set $EDITOR to one on the PATH"));
+        }
         let mut command = self.options.editor.clone();
         command.push(file.path().into());
         self.outside(|| run_in_terminal(&command, &[]))?;

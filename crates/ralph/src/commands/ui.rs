@@ -7,6 +7,7 @@ use std::sync::Arc;
 use clap::Args;
 
 use ralph_events::error::Error;
+use ralph_process::trust::outside_program;
 use ralph_store::home;
 
 use crate::cli::args::ProjectArgs;
@@ -27,7 +28,7 @@ pub fn ui(place: &ProjectArgs, args: &UiArgs) -> Result<u8, Error> {
         run: args.run.clone(),
         launcher: Arc::new(RunLauncher),
         open_report: Arc::new(super::report::open_in_browser),
-        editor: editor(variable),
+        editor: trusted(editor(variable)),
     })
 }
 
@@ -37,6 +38,17 @@ fn editor(variable: impl Fn(&str) -> Option<OsString>) -> Vec<OsString> {
     let words = set.and_then(|set| shell_words::split(set.to_str()?).ok());
     let words = words.filter(|words| !words.is_empty()).unwrap_or_else(|| vec!["vi".to_owned()]);
     words.into_iter().map(OsString::from).collect()
+}
+
+/// An agent may have planted a program with the editor's name. Empty if that cannot be excluded.
+fn trusted(mut editor: Vec<OsString>) -> Vec<OsString> {
+    match editor.first().map(|program| outside_program(program)) {
+        Some(Ok(program)) => {
+            editor[0] = program.into();
+            editor
+        }
+        _ => Vec::new(),
+    }
 }
 
 #[cfg(test)]

@@ -272,7 +272,8 @@ fn keys_that_cannot_work_say_why() {
 #[test]
 fn steering_keys_request_what_can_work() {
     let mut evening = Evening::new(120, 36);
-    let rows: [(&str, &str, fn(String) -> Effect); 6] = [
+    type Row = (&'static str, &'static str, fn(String) -> Effect);
+    let rows: [Row; 6] = [
         ("slugs", "p", Effect::Pause),
         ("i18n", "r", Effect::Resume),
         ("deps-upgrade", "r", Effect::Resume),

@@ -294,7 +294,15 @@ impl View<'_, '_> {
         match (&card.note, card.reading) {
             (_, Some(percent)) => format!("reading {percent}%"),
             (Some(note), _) => cut(note, room, self.canvas.theme.ellipsis()),
-            _ => card.now.fit(room, if self.canvas.theme.ascii { "." } else { "…" }),
+            _ => {
+                let ellipsis = if self.canvas.theme.ascii { "." } else { "…" };
+                let word = match card.word() {
+                    word @ ("pausing" | "stopping") => format!("{word}, "),
+                    _ => String::new(),
+                };
+                let now = card.now.fit(room.saturating_sub(word.len()), ellipsis);
+                format!("{word}{now}")
+            }
         }
     }
 
