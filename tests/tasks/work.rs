@@ -491,3 +491,32 @@ fn work_handles_ten_thousand_stories() {
     assert!(prompt.len() < 20_000, "{}", prompt.len());
     assert!(project.events().last("tasks")["problems"].is_null());
 }
+
+#[test]
+fn story_with_open_question_is_skipped_and_parks_the_run_last() {
+    let (a, b) = (open("a", &json!({})), open("b", &json!({})));
+    let project = project_with(&[a.clone(), b]);
+    project.settings(&json!({"retry": {"backoffSeconds": 0}, "questions": "wait"}));
+    let next = format!("{} tasks next > ../next", env!("CARGO_BIN_EXE_ralph"));
+    let sessions = [
+        json!([print_step("<question>Which colour has a?</question>")]),
+        json!([{"shell": next}, write_stories_step(&[a, passing("b")]), print_step("b is done")]),
+        json!([write_stories_step(&[passing("a"), passing("b")]), print_step(PROMISE)]),
+    ];
+    let run = work(&project, &["-n", "5"], &sessions).start();
+    project.wait_for_event("parked");
+    assert_eq!(project.agent_starts().len(), 2);
+    let second = &prompts(&project)[1];
+    assert!(second.contains("wait for an answer from the user: a."), "{second}");
+    assert!(second.contains("The next story is b (Title of b)."), "{second}");
+    let next = std::fs::read_to_string(project.sibling("next")).unwrap();
+    assert!(next.contains("Title of b"), "{next}");
+    let events = project.events();
+    let asked = events.find("question_asked");
+    assert_eq!(asked["story"], "a");
+    let marked: Vec<_> = events.all("tasks").iter().map(|event| event["marked"].clone()).collect();
+    assert!(marked.contains(&json!(["b"])), "{marked:?}");
+    project.ralph(["answer", asked["id"].as_str().unwrap(), "green"]).run().success();
+    run.wait().success();
+    assert!(prompts(&project)[2].contains("green"), "{:?}", prompts(&project)[2]);
+}

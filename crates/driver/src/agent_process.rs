@@ -258,9 +258,6 @@ impl AgentProcess {
                 recorder.record(&event);
             });
         }
-        if let Some(questions) = &mut facts.questions {
-            questions.finish();
-        }
         let verdict = facts.detector.finish();
         // A repeated prompt gets its own warning.
         if facts.purpose == Purpose::Work

@@ -26,5 +26,5 @@ pub use event_reader::{EventReader, JournalLine};
 pub use launcher::{Launcher, NewRun};
 pub use monitor::{Changes, Monitor};
 pub use report::read_summary;
-pub use stories::{StoriesError, read_stories};
+pub use stories::{StoriesError, read_stories, run_stories};
 pub use transcript_window::{Hit, Search, TranscriptWindow, WindowUpdate};

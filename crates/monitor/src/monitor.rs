@@ -41,6 +41,8 @@ pub struct Monitor {
     reader: BackgroundReader,
     watched: HashMap<WatchId, Watched>,
     watches: WatchThread,
+    /// The first overview is there: every run that appears now is read.
+    is_following: bool,
 }
 
 #[derive(Debug, Default)]
@@ -48,8 +50,10 @@ struct FollowedProject {
     /// The name of its directory.
     name: String,
     root: Option<PathBuf>,
-    /// Why its runs cannot be read.
+    /// Why its record cannot be read.
     problem: Option<String>,
+    /// Why its runs cannot be listed.
+    runs_problem: Option<String>,
     watch: Option<WatchId>,
     runs_watch: Option<WatchId>,
 }
@@ -92,6 +96,7 @@ impl Monitor {
             reader: BackgroundReader::new(watches.notifier()),
             watched: HashMap::new(),
             watches,
+            is_following: false,
         };
         // Runs that start later create their directories here.
         let projects = project_record::projects_dir(home);
@@ -101,6 +106,7 @@ impl Monitor {
         }
         monitor.find_projects();
         monitor.read_recent(now_ms);
+        monitor.is_following = true;
         Ok(monitor)
     }
 
@@ -208,13 +214,13 @@ impl Monitor {
         let listed = match runs::list(&runs_dir) {
             Ok(listed) => listed,
             Err(err) => {
-                let shown = format!("{}: {err}", runs_dir.display());
-                let is_new = project.problem.as_ref() != Some(&shown);
-                project.problem = Some(shown);
+                let shown = Some(format!("{}: {err}", runs_dir.display()));
+                let is_new = project.runs_problem != shown;
+                project.runs_problem = shown;
                 return is_new;
             }
         };
-        let mut is_changed = false;
+        let mut is_changed = project.runs_problem.take().is_some();
         let present: BTreeSet<&str> = listed.iter().map(|run| run.id.as_str()).collect();
         for run in self.runs.values_mut().filter(|run| run.project == dir) {
             let is_removed = !present.contains(run.dir.id.as_str());
@@ -228,10 +234,27 @@ impl Monitor {
         for run in new {
             let id = run.id.clone();
             self.runs.insert(id.clone(), FollowedRun::new(run, dir.to_owned()));
-            self.refresh(&id);
+            if self.is_following {
+                self.refresh(&id);
+            }
             is_changed = true;
         }
+        if self.is_following {
+            is_changed |= self.find_resumed(dir);
+        }
         is_changed
+    }
+
+    /// Looks for old runs of a project, which are not watched, that work again. Returns whether there are any.
+    fn find_resumed(&mut self, dir: &Path) -> bool {
+        let unwatched =
+            self.runs.iter().filter(|(_, run)| run.project == dir && run.watch.is_none());
+        let resumed: Vec<String> =
+            unwatched.filter(|(_, run)| run.dir.is_running()).map(|(id, _)| id.clone()).collect();
+        for id in &resumed {
+            self.refresh(id);
+        }
+        !resumed.is_empty()
     }
 
     /// Takes in what a run has written. Returns whether it has just started.
@@ -239,15 +262,13 @@ impl Monitor {
         let Some(run) = self.runs.get_mut(id) else { return false };
         let had_started = run.has_started();
         run.look();
-        if run.fold.is_some() || run.is_alive || run.has_started() && !had_started {
-            self.read(id);
-        }
+        self.read(id);
         self.watch_run(id);
         self.runs.get(id).is_some_and(|run| run.has_started() != had_started)
     }
 
     fn read(&mut self, id: &str) {
-        let Some(run) = self.runs.get_mut(id) else { return };
+        let Some(run) = self.runs.get_mut(id).filter(|run| run.has_started()) else { return };
         let is_large = run.size > MAX_JOURNAL_AT_ONCE;
         match &run.fold {
             None if is_large => run.read_in_background(&mut self.reader),
@@ -380,7 +401,8 @@ impl Monitor {
         let home = self.problem.iter().map(|why| shown(&self.home, why));
         let projects = self.projects.iter().filter_map(|(dir, project)| {
             let path = project.root.as_deref().unwrap_or(dir);
-            project.problem.as_ref().map(|why| shown(path, why))
+            let why = project.problem.as_ref().or(project.runs_problem.as_ref());
+            why.map(|why| shown(path, why))
         });
         home.chain(projects).collect()
     }

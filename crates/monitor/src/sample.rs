@@ -3,6 +3,7 @@
 //! Tests of both faces, pictures and benchmarks use it. Runs that work are locked and carry the pid of this process,
 //! so they live as long as the [`SampleEvening`].
 
+mod repository;
 mod reset_mail;
 mod script;
 
@@ -11,6 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use ralph_events::error::Error;
 use ralph_events::event::{Event, Exit, Outcome, WaitReason};
 use ralph_store::private_files;
 use ralph_store::project::Project;
@@ -52,13 +54,30 @@ impl SampleEvening {
 /// # Errors
 /// A file cannot be written.
 pub fn write(home: &Path, projects: &Path) -> io::Result<SampleEvening> {
+    write_runs(home, projects, "0f8e1d2c3b4a5968778695a4b3c2d1e0f1a2b3c4")
+}
+
+/// Like [`write`], with a git repository in which the run `reset-mail` has changed 14 files. Calls git.
+///
+/// # Errors
+/// As for [`write`], and if git fails.
+pub fn write_with_repository(home: &Path, projects: &Path) -> Result<SampleEvening, Error> {
+    let io_error = |err: io::Error| Error::failed(err.to_string());
+    let root = projects.join("shop-api");
+    private_files::create_dir_all(&root).map_err(io_error)?;
+    let repository = repository::create(&root)?;
+    let evening = write_runs(home, projects, &repository.base).map_err(io_error)?;
+    Ok(evening)
+}
+
+fn write_runs(home: &Path, projects: &Path, base: &str) -> io::Result<SampleEvening> {
     let mut evening =
         SampleEvening { reset_mail: String::new(), ids: Vec::new(), locks: Vec::new() };
     let writer = Writer { home: home.to_owned(), projects: projects.to_owned() };
     for (plan, ending) in today() {
         let mut script = Script::start(&plan, &writer.root(&plan));
         if plan.name == reset_mail::NAME {
-            reset_mail::write(&mut script);
+            reset_mail::write(&mut script, base);
         } else {
             script.iterations(&plan);
         }

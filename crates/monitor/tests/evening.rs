@@ -3,13 +3,14 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests, where a panic is a failed test")]
 use jiff::tz::TimeZone;
 use ralph_events::text::{format_dollars, format_minutes};
+use ralph_monitor::diff::{file_diff, run_diff};
 use ralph_monitor::sample::{self, NOW_MS, SampleEvening};
-use ralph_monitor::{Monitor, TranscriptWindow, read_check_log, read_stories};
+use ralph_monitor::{Monitor, TranscriptWindow, read_check_log, run_stories};
 use ralph_report::check_view::checks;
 use ralph_report::overview::{Overview, SectionKind};
 use ralph_report::run_card::{BarResult, RunCard};
 use ralph_report::run_table::cost_text;
-use ralph_report::story_view::stories;
+use ralph_report::story_view::{Claim, stories};
 use ralph_report::transcript::{Item, ItemKind};
 use tempfile::TempDir;
 
@@ -140,6 +141,23 @@ fn older_runs_are_read_when_they_are_asked_for() {
     assert_eq!(overview.cost_per_day.len(), 14);
 }
 
+#[test]
+fn diff_of_the_evening_has_the_figures_of_the_design() {
+    let dir = tempfile::tempdir().unwrap();
+    let (home, src) = (dir.path().join("home"), dir.path().join("src"));
+    let sample = sample::write_with_repository(&home, &src).unwrap();
+    let monitor = Monitor::open(&home, TimeZone::UTC, NOW_MS).unwrap();
+    let run = monitor.state(&sample.reset_mail).unwrap();
+    let diff = run_diff(&src.join("shop-api"), run).unwrap();
+    let figures = (diff.files.len(), diff.added, diff.removed, diff.commits);
+    assert_eq!(figures, (14, 612, 87, 4), "{:?}", diff.files);
+    let first = &diff.files[0];
+    assert_eq!((first.path.as_str(), first.added, first.removed), ("src/reset/link.rs", 14, 3));
+    let hunks = file_diff(&src.join("shop-api"), &diff, first).unwrap().hunks;
+    assert_eq!(hunks.len(), 3);
+    assert_eq!(hunks[0].old_start, 57);
+}
+
 fn line(item: &Item) -> String {
     match &item.kind {
         ItemKind::Iteration { number } => format!("iteration {number}"),
@@ -204,9 +222,10 @@ you Keep the old mail template.  Some(9)
 
 #[test]
 fn stories_and_checks_of_the_evening_tell_claim_from_proof() {
-    let Evening { monitor, sample, dir } = evening();
+    let Evening { monitor, sample, dir: _dir } = evening();
     let run = monitor.state(&sample.reset_mail).unwrap();
-    let list = read_stories(&dir.path().join("src/shop-api")).unwrap();
+    let dir = monitor.run_dir(&sample.reset_mail).unwrap();
+    let list = run_stories(dir, run).unwrap();
     let views = stories(&list, run, true);
     let states: Vec<String> = views
         .iter()
@@ -227,7 +246,7 @@ fn stories_and_checks_of_the_evening_tell_claim_from_proof() {
         ]
     );
     let fourth = &views[3];
-    let history: Vec<String> = fourth.history.iter().map(|claim| claim.text()).collect();
+    let history: Vec<String> = fourth.history.iter().map(Claim::text).collect();
     assert_eq!(
         history,
         ["claimed, but make e2e failed: not counted", "claimed, all checks passed: proven"]

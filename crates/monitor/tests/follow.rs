@@ -154,6 +154,30 @@ fn new_project_run_text_and_end_are_seen_at_once() {
     expect_card(&mut monitor, &dir.id, |card| card.state == StateWord::Working);
 }
 
+#[test]
+fn short_and_old_runs_are_seen_when_they_start() {
+    let home = Home::new();
+    let project = home.project("shop");
+    let old = ended_run(&project, &[&started("old", 1), &ended(Outcome::Budget)]);
+    let week = std::time::SystemTime::now() - Duration::from_secs(7 * 86_400);
+    File::options().append(true).open(old.journal()).unwrap().set_modified(week).unwrap();
+    let mut monitor = home.monitor();
+    assert_eq!(monitor.card(&old.id, now_ms()), None, "not read before it is asked for");
+    assert_eq!(monitor.overview(now_ms()).older, 1);
+    // It has ended before anyone looks.
+    let short = project.run_dir(&runs::new_id(now_ms() + 7));
+    let mut files = RunFiles::create(short.clone(), 0).unwrap();
+    files.append_journal(&started(&short.id, 1)).unwrap();
+    files.append_journal(&ended(Outcome::Complete)).unwrap();
+    drop(files);
+    expect_card(&mut monitor, &short.id, |card| card.state == StateWord::Complete);
+    // A resumed run updates the record of its project.
+    let mut files = RunFiles::reopen(old.clone(), 0).unwrap();
+    files.append_journal(&started(&old.id, std::process::id())).unwrap();
+    project.update_record(|record| record.sandbox = Some("bwrap".to_owned())).unwrap();
+    expect_card(&mut monitor, &old.id, |card| card.state == StateWord::Working);
+}
+
 /// A process that holds the lock of a journal, as a run does: this test program, started again.
 struct LockHolder(Child);
 
@@ -224,6 +248,48 @@ fn removed_run_stays_as_files_removed() {
     assert_eq!(home.monitor().overview(now_ms()).cards().count(), 0, "it leaves at the next start");
 }
 
+#[test]
+fn large_journal_shows_both_ends_until_a_thread_has_read_it() {
+    let home = Home::new();
+    let project = home.project("shop");
+    let usage = |usd: f64| Usage { cost_usd: Some(usd), ..Usage::default() };
+    let mut lines = started("large", 1);
+    let filler = text(&"x".repeat(10_000));
+    for iteration in 1..=50_u32 {
+        lines.extend(line(&Event::IterationStarted { max_iterations: 60 }, iteration));
+        let started = Event::AgentStarted { purpose: Purpose::Work, pid: 1, argv: Vec::new() };
+        lines.extend(line(&started, iteration));
+        (0..10).for_each(|_| lines.extend(&filler));
+        lines.extend(line(&Event::Usage(usage(0.5)), iteration));
+    }
+    lines.extend(ended(Outcome::LimitReached));
+    let dir = ended_run(&project, &[&lines]);
+    let mut monitor = home.monitor();
+    let card = monitor.card(&dir.id, now_ms()).unwrap();
+    assert!(card.reading.is_some(), "not read at once");
+    let head = (card.name.as_str(), card.state, card.iteration);
+    assert_eq!(head, ("night", StateWord::Ended, 50));
+    while monitor.card(&dir.id, now_ms()).unwrap().reading.is_some() {
+        assert!(monitor.wait(Some(PATIENCE)));
+        monitor.update();
+    }
+    let card = monitor.card(&dir.id, now_ms()).unwrap();
+    assert_eq!((card.bars.len(), card.cost.reported), (50, Some(25.0)));
+}
+
+#[test]
+fn journal_without_name_takes_it_from_the_state_file() {
+    let home = Home::new();
+    let project = home.project("shop");
+    let nameless = String::from_utf8(started("r", 1)).unwrap().replace(r#","name":"night""#, "");
+    let dir = ended_run(&project, &[nameless.as_bytes()]);
+    let name = |home: &Home| home.monitor().card(&dir.id, now_ms()).unwrap().name;
+    assert_eq!(name(&home), dir.id);
+    std::fs::write(dir.path.join("state.json"), r#"{"worker_name":"of-0-1"}"#).unwrap();
+    assert_eq!(name(&home), "of-0-1");
+}
+
+/// Nothing holds its lock.
 fn ended_run(project: &Project, lines: &[&[u8]]) -> RunDir {
     let dir = project.run_dir(&runs::new_id(now_ms()));
     dir.create().unwrap();

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use super::disk::RealDisk;
 use super::hosts::HostAllowList;
 use super::permissions::SavedModes;
-use super::plan::{self, NetworkMode, PlanError, PlanInputs, SandboxPlan};
+use super::plan::{self, INSIDE_DIR, NetworkMode, PlanError, PlanInputs, SandboxPlan};
 use super::proxy::{self, Proxy, ProxyRules, Resolver, UpstreamProxies};
 use super::scratch::{self, Scratch, ScratchRecord};
 use super::settings::SandboxNetwork;
@@ -194,9 +194,19 @@ pub(super) fn start_local_proxy(rules: ProxyRules) -> Result<(Proxy, u16), Backe
 pub(super) fn env_in_place(
     plan: &SandboxPlan,
     scratch: &Path,
+    ralph_dir: &Path,
     proxy_port: Option<u16>,
 ) -> Vec<(OsString, Option<OsString>)> {
     let mut env = plan.env.clone();
+    for value in env.iter_mut().filter(|(name, _)| name == "PATH").filter_map(|(_, v)| v.as_mut()) {
+        let dirs = std::env::split_paths(&*value).map(|dir| match dir == Path::new(INSIDE_DIR) {
+            true => ralph_dir.to_owned(),
+            false => dir,
+        });
+        if let Ok(path) = std::env::join_paths(dirs.collect::<Vec<_>>()) {
+            *value = path;
+        }
+    }
     let usual = OsString::from(format!("http://127.0.0.1:{}", proxy::PORT));
     for value in env.iter_mut().filter_map(|(_, value)| value.as_mut()) {
         if let Some(port) = proxy_port

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use super::home::link_home_entries;
 use super::inner_exec::{self, carry_env};
 use super::permissions::SavedModes;
-use super::plan::{INSIDE_DIR, NetworkMode, SandboxPlan};
+use super::plan::{NetworkMode, SandboxPlan};
 use super::preparation::{
     PreparedSandbox, StandInProject, env_in_place, failed, prepare_sandbox, start_local_proxy,
 };
@@ -194,7 +194,7 @@ impl SeatbeltSandbox {
         let StandInProject { project: empty, plan, scratch } =
             StandInProject::create(&self.command.plan.network)?;
         let SeatbeltCommand { sandbox_exec, ralph, proxy_port, .. } = &self.command;
-        let env = env_in_place(&plan, scratch.path(), *proxy_port);
+        let env = env_in_place(&plan, scratch.path(), &tools_dir(scratch.path()), *proxy_port);
         let command = SeatbeltCommand {
             sandbox_exec: sandbox_exec.clone(),
             ralph: ralph.clone(),
@@ -225,16 +225,7 @@ fn seatbelt_env(
     scratch: &Path,
     proxy_port: Option<u16>,
 ) -> Vec<(OsString, Option<OsString>)> {
-    let mut env = env_in_place(plan, scratch, proxy_port);
-    for value in env.iter_mut().filter(|(name, _)| name == "PATH").filter_map(|(_, v)| v.as_mut()) {
-        let dirs = std::env::split_paths(&*value).map(|dir| match dir == Path::new(INSIDE_DIR) {
-            true => tools_dir(scratch),
-            false => dir,
-        });
-        if let Ok(path) = std::env::join_paths(dirs.collect::<Vec<_>>()) {
-            *value = path;
-        }
-    }
+    let mut env = env_in_place(plan, scratch, &tools_dir(scratch), proxy_port);
     // Seatbelt cannot be nested.
     let switch = profile_of(adapter).extras.sandbox_switch;
     env.extend(switch.map(|name| (name.into(), Some("false".into()))));

@@ -141,11 +141,7 @@ impl<W: World> Driver<'_, W> {
         }
         let questions = (purpose == Purpose::Work && !on_terminal).then(|| {
             let questions = QuestionDetector::new(&prompt);
-            if invocation.structured {
-                questions.for_messages()
-            } else {
-                questions.with_prompt_echo(&prompt)
-            }
+            if invocation.structured { questions.for_messages() } else { questions }
         });
         let reader = agent.reader(invocation.structured);
         let started_ms = self.world.now().mono_ms;

@@ -1,5 +1,5 @@
 //! Every face of a run shows the same cost, tokens, iteration, duration and outcome, wherever its journal is cut:
-//! `ralph runs`, `ralph report`, the terminal's status line, a worker's `state.json`, and what `notify.command` gets.
+//! `ralph runs`, `ralph report`, the cards of the live screens, the terminal's status line, a worker's `state.json`, and what `notify.command` gets.
 
 mod random;
 
@@ -12,6 +12,7 @@ use ralph_events::event::{Entry, Event};
 use ralph_events::journal::{self, LineEncoder};
 use ralph_events::run_state::{Cost, RunState};
 use ralph_events::text;
+use ralph_report::run_card::{BarResult, CardContext, RunCard};
 use ralph_report::run_table::{self, RunRow, cost_text};
 use ralph_report::status_line::StatusLine;
 use ralph_report::summary::Summary;
@@ -100,6 +101,7 @@ impl Faces {
         let payload = notify_command::payload(entry.at, &entry.event, &summary, false);
         let payload: Value = serde_json::from_slice(&payload).expect("JSON");
         prop_assert_eq!(&Figures::of_report(&payload["report"]), &expected, "notify.command");
+        self.check_card(&expected, &runs["state"], alive)?;
         if let Event::RunEnded { .. } = entry.event {
             prop_assert_eq!(&payload["duration_ms"], &json!(expected.duration_ms));
             prop_assert_eq!(&payload["outcome"], &expected.outcome);
@@ -108,6 +110,42 @@ impl Faces {
             self.check_state_file(&expected, now_ms)?;
             self.check_status_line(&expected, now_ms)?;
         }
+        Ok(())
+    }
+
+    fn check_card(
+        &self,
+        expected: &Figures,
+        state: &Value,
+        alive: bool,
+    ) -> Result<(), TestCaseError> {
+        let card = RunCard::of(
+            &self.state,
+            &CardContext {
+                id: "r",
+                project: "p",
+                fallback_name: None,
+                is_alive: alive,
+                is_removed: false,
+                reading: None,
+                now_ms: self.last_ms + LATER_MS,
+                zone: &TimeZone::UTC,
+            },
+        );
+        prop_assert_eq!(&json!(card.state), state, "card");
+        let outcome = self.state.outcome();
+        let figures = Figures {
+            cost: cost_text(card.cost),
+            tokens: card.tokens,
+            iteration: u64::from(card.iteration),
+            duration_ms: card.elapsed_ms,
+            outcome: json!(outcome),
+        };
+        prop_assert_eq!(&figures, expected, "card");
+        prop_assert_eq!(card.bars.len(), self.state.iterations.len(), "bars");
+        let is_over = outcome.is_some() || !alive;
+        let running = card.bars.iter().filter(|bar| bar.result == BarResult::Running).count();
+        prop_assert!(running <= usize::from(!is_over), "{:?}", card.bars);
         Ok(())
     }
 

@@ -127,7 +127,7 @@ fn lost(truth: &Truth, said: &Said) -> Result<(), String> {
         })
         .collect();
     let waits = |number: &u64| truth.mailbox.iter().any(|(waiting, _)| waiting == number);
-    let is_lost = |number: &&u64| !received.contains(*number) && !waits(*number);
+    let is_lost = |number: &&u64| !received.contains(*number) && !waits(number);
     match truth.sent.keys().find(is_lost) {
         Some(lost) => Err(format!("guidance {lost} was lost, of {:?}", said.guidance)),
         None => Ok(()),

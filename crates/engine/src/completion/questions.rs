@@ -1,6 +1,5 @@
 //! Finds questions to a person in an agent's words, which arrive in pieces.
 
-use super::prompt_echo::lines::EchoFilter;
 use super::tags::TagScanner;
 use ralph_events::control_chars::{ControlCharFilter, strip_control_chars};
 use ralph_events::question;
@@ -12,7 +11,6 @@ const TAG: &str = "question";
 pub struct QuestionDetector {
     scanner: TagScanner,
     cleaner: ControlCharFilter,
-    echo: Option<EchoFilter>,
     /// Text that is not joined is a new message.
     messages: bool,
     /// The letters of each question in the prompt.
@@ -28,7 +26,6 @@ impl QuestionDetector {
         QuestionDetector {
             scanner: TagScanner::new(TAG, false),
             cleaner: ControlCharFilter::default(),
-            echo: None,
             messages: false,
             in_prompt,
             found: Vec::new(),
@@ -41,12 +38,6 @@ impl QuestionDetector {
         QuestionDetector { messages: true, ..self }
     }
 
-    /// For plain-text agents: ignores echoes of the whole prompt.
-    #[must_use]
-    pub fn with_prompt_echo(self, prompt: &str) -> Self {
-        QuestionDetector { echo: EchoFilter::new(&strip_control_chars(prompt)), ..self }
-    }
-
     /// `joined` text continues the line.
     pub fn push_text(&mut self, text: &str, joined: bool) {
         if !joined {
@@ -54,33 +45,6 @@ impl QuestionDetector {
         }
         let mut clean = String::new();
         let text = self.cleaner.filter(text, &mut clean);
-        let Some(mut echo) = self.echo.take() else {
-            return self.scan(text, joined);
-        };
-        echo.filter(text, joined, &mut |text, joined| self.scan(text, joined));
-        self.echo = Some(echo);
-    }
-
-    /// Discards the text so far: it was not the agent's.
-    pub fn retract(&mut self) {
-        self.scanner.reset();
-        self.cleaner = ControlCharFilter::default();
-        self.found.clear();
-    }
-
-    /// Looks at text that may have been part of an echo.
-    pub fn finish(&mut self) {
-        if let Some(mut echo) = self.echo.take() {
-            echo.finish(&mut |text, joined| self.scan(text, joined));
-        }
-    }
-
-    /// The questions since the last call.
-    pub fn take(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.found)
-    }
-
-    fn scan(&mut self, text: &str, joined: bool) {
         if self.messages && !joined {
             self.scanner.reset();
         }
@@ -90,6 +54,18 @@ impl QuestionDetector {
                 found.extend(question::bounded(content));
             }
         });
+    }
+
+    /// Discards the text so far: it was not the agent's.
+    pub fn retract(&mut self) {
+        self.scanner.reset();
+        self.cleaner = ControlCharFilter::default();
+        self.found.clear();
+    }
+
+    /// The questions since the last call.
+    pub fn take(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.found)
     }
 }
 
@@ -108,7 +84,6 @@ mod tests {
 
     fn asked(mut detector: QuestionDetector, said: &[(&str, bool)]) -> Vec<String> {
         said.iter().for_each(|(text, joined)| detector.push_text(text, *joined));
-        detector.finish();
         detector.take()
     }
 
@@ -121,9 +96,7 @@ mod tests {
             ("<question>never closed", false),
         ];
         let detector = QuestionDetector::new(PROMPT);
-        let expected = ["410 or 303?\n\nThe story.", "two?"];
-        assert_eq!(asked(detector.clone(), &said), expected);
-        assert_eq!(asked(detector.with_prompt_echo(PROMPT), &said), expected);
+        assert_eq!(asked(detector, &said), ["410 or 303?\n\nThe story.", "two?"]);
     }
 
     #[test]
@@ -132,11 +105,9 @@ mod tests {
         let json = r#"{"prompt": "<question>Your question\nand its context</question>"}"#;
         let empty = "Use <question>…</question> tags, <question></question>";
         for said in [PROMPT, quoted, json, empty] {
-            for detector in [
-                QuestionDetector::new(PROMPT),
-                QuestionDetector::new(PROMPT).for_messages(),
-                QuestionDetector::new(PROMPT).with_prompt_echo(PROMPT),
-            ] {
+            for detector in
+                [QuestionDetector::new(PROMPT), QuestionDetector::new(PROMPT).for_messages()]
+            {
                 let lines: Vec<(&str, bool)> = said.lines().map(|line| (line, false)).collect();
                 assert_eq!(asked(detector.clone(), &lines), [""; 0], "{said}");
                 assert_eq!(asked(detector, &[(said, false)]), [""; 0], "{said}");

@@ -121,6 +121,7 @@ impl LoopMachine {
         }
         let restarts = ending == Some(JobEnd::CutOff(EndCause::Guidance));
         if restarts && report.class == Class::Interrupted && !self.steering.ends_iteration() {
+            self.retries.limits = RateLimits::default();
             return self.retry(step);
         }
         self.classify_attempt(step, report);

@@ -85,7 +85,8 @@ fn title(story: &str) -> &'static str {
 /// Times of the checks: of a pass, and of a failure.
 const CHECK_MS: [(i64, i64); 3] = [(3_100, 3_000), (41_000, 40_200), (112_000, 104_000)];
 
-pub(super) fn write(script: &mut Script) {
+/// `base` is the commit that the run started from.
+pub(super) fn write(script: &mut Script, base: &str) {
     let mut start_ms = NOW_MS - ACTIVE_MS;
     script.push(
         start_ms,
@@ -96,7 +97,6 @@ pub(super) fn write(script: &mut Script) {
             limits: Vec::new(),
         },
     );
-    let base = "0f8e1d2c3b4a5968778695a4b3c2d1e0f1a2b3c4";
     script.push(
         start_ms,
         Event::Repository { head: base.into(), commits: Vec::new(), by_others: false },

@@ -18,6 +18,7 @@ use ralph_events::event::Event;
 use ralph_events::json_writer;
 use ralph_events::question;
 use ralph_events::run_state::{Question, Steering};
+use ralph_events::text;
 use ralph_store::home::ralph_home;
 use ralph_store::project::Project;
 use ralph_store::project_record;
@@ -256,12 +257,15 @@ pub fn questions(args: &QuestionsArgs) -> Result<u8, Error> {
     let mut out = String::new();
     for it in &open {
         let since = Timestamp::now().as_millisecond().saturating_sub(it.question.asked_ms);
-        let age = ralph_events::text::format_duration(since.unsigned_abs());
+        let age = match since / 60_000 {
+            ..1 => "just now".to_owned(),
+            minutes => format!("{} ago", text::format_duration(minutes.unsigned_abs() * 60_000)),
+        };
         let story = it.question.story.as_deref().map(|id| format!(", {id}")).unwrap_or_default();
         let (id, name, iteration) = (&it.question.id, it.handle(), it.question.iteration);
-        let _ = writeln!(out, "{id}  {name}, iteration {iteration}{story}, {age} ago");
+        let _ = writeln!(out, "{id}  {name}, iteration {iteration}{story}, {age}");
         for line in strip_control_chars(&it.question.text).lines() {
-            let _ = writeln!(out, "  {line}");
+            let _ = writeln!(out, "{}", format!("  {line}").trim_end());
         }
         out.push('\n');
     }
@@ -308,7 +312,7 @@ pub fn answer(args: &AnswerArgs) -> Result<u8, Error> {
             .hint("answer with `ralph tell RUN` instead"));
     }
     if let Some(answer) = &asked.question.answer {
-        let first = ralph_events::text::truncate(&answer.text, 60, "…");
+        let first = text::truncate(&answer.text, 60, "…");
         return Err(Error::failed(format!("question {id} was answered already: {first}"))
             .hint(format!("to add something: ralph tell {} \"…\"", asked.handle())));
     }

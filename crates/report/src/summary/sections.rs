@@ -5,6 +5,7 @@ use jiff::tz::TimeZone;
 use super::overview;
 use super::words::{MAX_FAILURES, commit_line, count, format_time};
 use super::{IterationSummary, Summary};
+use crate::check_view::CheckMark;
 use crate::next_steps::unchecked_work_note;
 use crate::run_table::continued_after_text;
 use ralph_events::event::{Class, Outcome};
@@ -257,12 +258,7 @@ fn check_history(facts: &Summary) -> Vec<String> {
     let line = |command: &str| {
         let sign = |iteration: &IterationSummary| {
             let own = iteration.record.guardrails.iter().rfind(|check| check.command == command);
-            match own {
-                None => '.',
-                Some(check) if check.passed => '+',
-                Some(check) if check.cut_off => '~',
-                Some(_) => '-',
-            }
+            CheckMark::of(own).ascii_sign()
         };
         let signs: String = facts.iterations.iter().map(sign).collect();
         let start = signs.len().saturating_sub(MAX_HISTORY);

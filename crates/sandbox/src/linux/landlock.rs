@@ -196,7 +196,7 @@ impl LandlockSandbox {
             NetworkMode::Full => None,
         };
         link_home_entries(&plan, &scratch.path().join("home"));
-        let env = env_in_place(&plan, scratch.path(), proxy_port);
+        let env = env_in_place(&plan, scratch.path(), ralph.parent().unwrap_or(&ralph), proxy_port);
         let rules_file = scratch.path().join("orders.json");
         LandlockRules::new(&plan, ports)
             .save(&rules_file)

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use super::*;
 use crate::disk::RealDisk;
-use crate::plan::{HostSystem, PlanInputs, build_plan};
+use crate::plan::{HostSystem, INSIDE_DIR, PlanInputs, build_plan};
 use crate::probe;
 use crate::settings;
 

@@ -159,6 +159,70 @@ impl Evening {
     }
 }
 
+impl Evening {
+    fn buffer(&mut self, background: [u8; 3]) -> ratatui_core::buffer::Buffer {
+        self.screen();
+        let theme = Theme::new(self.capabilities, Some(background));
+        let area = ratatui_core::layout::Rect::new(0, 0, self.size.0, self.size.1);
+        let mut buffer = ratatui_core::buffer::Buffer::empty(area);
+        view::draw(&self.model, &self.source.data(), theme, &mut buffer);
+        buffer
+    }
+}
+
+/// Pages for `scripts/screenshots`: a screen each, on a dark and a light background.
+#[test]
+#[ignore = "writes files for pictures"]
+fn write_screens_as_html() {
+    let target = std::env::var_os("SCREENS_DIR").map(PathBuf::from).unwrap();
+    let mut evening = Evening::new(120, 36);
+    let mut save = |evening: &mut Evening, name: &str| {
+        for (theme, background) in [("dark", [0x0f, 0x14, 0x13]), ("light", [0xf7, 0xf9, 0xf8])] {
+            let page = html_page(&evening.buffer(background), background);
+            std::fs::write(target.join(format!("ui-{name}-{theme}.html")), page).unwrap();
+        }
+    };
+    save(&mut evening, "fleet");
+    evening.press("x");
+    save(&mut evening, "stop");
+    evening.keys(&[Key::Esc, Key::Enter]);
+    for (tab, name) in [("1", "activity"), ("2jjj", "stories"), ("4jj", "checks"), ("5", "report")]
+    {
+        evening.press(tab);
+        save(&mut evening, name);
+    }
+    evening.press("1iUse the words of the style guide for error pages.");
+    save(&mut evening, "tell");
+    evening.keys(&[Key::Esc, Key::Esc]);
+    evening.resize(200, 60);
+    save(&mut evening, "wide");
+}
+
+fn html_page(buffer: &ratatui_core::buffer::Buffer, [r, g, b]: [u8; 3]) -> String {
+    use ratatui_core::style::{Color, Modifier};
+    let mut page = format!(
+        "<!doctype html><meta charset=utf-8><body style='margin:12px;background:rgb({r},{g},{b})'>\
+         <pre style='font:16px/20px \"DejaVu Sans Mono\",monospace;margin:0'>"
+    );
+    for row in buffer.content().chunks(usize::from(buffer.area.width)) {
+        for cell in row {
+            let color = |color: Color| match color {
+                Color::Rgb(r, g, b) => format!("rgb({r},{g},{b})"),
+                _ => "inherit".to_owned(),
+            };
+            let weight = if cell.modifier.contains(Modifier::BOLD) { "bold" } else { "normal" };
+            let symbol = cell.symbol().replace('&', "&amp;").replace('<', "&lt;");
+            page.push_str(&format!(
+                "<span style='color:{};background:{};font-weight:{weight}'>{symbol}</span>",
+                color(cell.fg),
+                color(cell.bg)
+            ));
+        }
+        page.push('\n');
+    }
+    page
+}
+
 fn golden(name: &str, screen: &str) {
     let path =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("src/testdata").join(format!("{name}.txt"));
