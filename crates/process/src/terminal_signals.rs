@@ -5,8 +5,8 @@ use std::os::fd::BorrowedFd;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH};
 
-use super::Signal;
 use super::signals::SignalReader;
+use super::{Signal, interrupts};
 
 /// Keeps the signals from ending this process, and reports a new size of the terminal.
 #[derive(Debug, Clone, Copy)]
@@ -29,9 +29,13 @@ impl TerminalSignals {
         self.signals.fd()
     }
 
-    /// The signals since the last call.
+    /// The signals since the last call. A short command in another thread may have taken one to stop: look here
+    /// after it, too.
     pub fn take(self) -> Vec<Signal> {
         let mut signals = Vec::new();
+        if interrupts::take_recorded() {
+            signals.push(Signal::Terminate);
+        }
         self.signals.take_signals(|signal| signals.push(signal));
         signals
     }

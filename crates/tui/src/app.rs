@@ -237,8 +237,8 @@ impl App {
         }
         let ready = polled.each_ref().map(|fd| !fd.revents().is_empty());
         let [has_input, has_changes, has_signals, has_jobs] = ready;
-        if has_signals {
-            self.take_signals()?;
+        if has_signals || has_jobs {
+            self.take_signals();
         }
         if has_input {
             self.read_input()?;
@@ -295,21 +295,9 @@ impl App {
         }
     }
 
-    fn take_signals(&mut self) -> io::Result<()> {
-        for signal in self.signals.take() {
-            match signal {
-                // The next frame has the new size.
-                Signal::Resize => {}
-                Signal::Interrupt
-                | Signal::Terminate
-                | Signal::HangUp
-                | Signal::Quit
-                | Signal::CpuLimit => {
-                    self.is_done = true;
-                }
-            }
-        }
-        Ok(())
+    fn take_signals(&mut self) {
+        // After a resize, the next frame has the new size.
+        self.is_done |= self.signals.take().iter().any(|signal| *signal != Signal::Resize);
     }
 
     fn read_input(&mut self) -> io::Result<()> {

@@ -261,7 +261,9 @@ impl View<'_, '_> {
         let is_done = card.group == Group::Done || card.is_removed;
         let text = if is_done { Role::Muted } else { Role::Ink };
         let sign = if self.canvas.theme.ascii { card.ascii_sign() } else { card.sign() };
-        self.canvas.put(x + columns.sign, y, 1, sign, sign_role(card));
+        let style = self.canvas.theme.style(sign_role(card));
+        let style = if card.group == Group::NeedsYou { style.bold() } else { style };
+        self.canvas.put_styled(x + columns.sign, y, 1, sign, style);
         let name = if is_done { Role::Muted } else { Role::Strong };
         self.canvas.put(x + columns.name.0, y, columns.name.1, &card.name, name);
         if let Some((at, width)) = columns.project {

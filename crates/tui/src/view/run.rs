@@ -149,8 +149,11 @@ impl View<'_, '_> {
                 (Screen::Fleet, false) => tab == Tab::Activity,
                 _ => tab == self.model.tab,
             };
-            let role = if is_active { Role::Strong } else { Role::Muted };
-            let width = self.canvas.put(x, area.y, area.right() - x, &title, role);
+            let style = self.canvas.theme.style(if is_active { Role::Strong } else { Role::Muted });
+            // The preview has no line below its tabs.
+            let is_preview = self.model.screen == Screen::Fleet && !self.layout.is_wide;
+            let style = if is_active && is_preview { style.underlined() } else { style };
+            let width = self.canvas.put_styled(x, area.y, area.right() - x, &title, style);
             self.layout.hits.push((Rect { x, width, ..area }, Target::Tab(tab)));
             x += width + gap;
         }
