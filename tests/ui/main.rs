@@ -225,8 +225,54 @@ fn pasted_text_is_one_message() {
 }
 
 #[test]
+fn editor_writes_the_message() {
+    let project = Project::new();
+    let run = start_run(&project, "parts");
+    let command =
+        [r#"EDITOR=sh -c 'echo "edited: $(cat "$0")" >"$0"'"#, env!("CARGO_BIN_EXE_ralph"), "ui"];
+    let screen = project.program("env", command).in_tmux();
+    screen.wait_for_text(LONG, "Working on part 1.");
+    screen.send_keys(["i"]);
+    screen.wait_for_text(SOON, "tell parts");
+    screen.send_keys(["draft", "C-e"]);
+    screen.wait_for_text(LONG, "edited: draft");
+    screen.send_keys(["Enter"]);
+    wait_until(LONG, || project.events().has("guidance_received"));
+    assert_eq!(project.events().find("guidance_received")["text"], "edited: draft");
+    kill(run);
+}
+
+#[test]
+fn tmux_window_is_shown_and_left() {
+    let project = Project::new();
+    let socket = format!("RALPH_TMUX_SOCKET={}", project.sibling("tmux.sock").display());
+    let agent = project.fake_agent(&json!([
+        {"print": "In the window."},
+        {"wait_for": project.sibling("go1")},
+    ]));
+    let spawn = ["spawn", "--name", "windowed", "-p", "Wait.", "-n", "1", "--"];
+    let ralph = project.program("env", [socket.as_str(), env!("CARGO_BIN_EXE_ralph")]);
+    ralph.args(spawn).args(agent).run().code(0);
+    let ui = ["TERM=tmux-256color", &socket, env!("CARGO_BIN_EXE_ralph"), "ui"];
+    let screen = project.program("env", ui).in_tmux();
+    screen.wait_for_text(LONG, "● windowed");
+    screen.send_keys(["t"]);
+    screen.wait_for_text(LONG, "starting iteration 1/1");
+    screen.send_keys(["C-b", "d"]);
+    screen.wait_for_text(LONG, "● windowed");
+    screen.send_keys(["q"]);
+    assert_eq!(screen.wait_for_exit(LONG), 0);
+    let kill = ["kill-server"];
+    let mut tmux = std::process::Command::new("tmux");
+    tmux.env_remove("TMUX").arg("-S").arg(project.sibling("tmux.sock")).args(kill);
+    tmux.output().unwrap();
+}
+
+#[test]
 fn unusable_terminals_are_refused() {
     let project = Project::new();
+    let inside = project.ralph(["ui"]).env("RALPH_RUN_ID", "x").run();
+    inside.code(1).stderr_has("is not available inside a run");
     let refused = project.ralph(["ui"]).run();
     refused.code(2).stderr_has("error: ralph ui needs a terminal").stdout_is("");
     let screen = open_ui_on("TERM=dumb", &project, &[]);

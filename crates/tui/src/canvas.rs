@@ -42,6 +42,12 @@ impl Row {
         Row::default()
     }
 
+    /// Whether its text contains `wanted`, which is in lower case.
+    pub(crate) fn matches(&self, wanted: &str) -> bool {
+        let text: String = self.left.iter().map(|span| span.text.as_str()).collect();
+        text.to_lowercase().contains(wanted)
+    }
+
     pub(crate) fn with_right(self, right: Vec<Span>) -> Row {
         Row { right, ..self }
     }

@@ -439,9 +439,6 @@ impl Model {
         if self.screen == Screen::Fleet && !self.layout.is_wide {
             self.screen = Screen::Run;
         }
-        if !matches!(self.tab, Tab::Activity) {
-            self.tab = Tab::Activity;
-        }
         self.search = Some(Search { is_typing: true, ..Search::default() });
     }
 
@@ -452,6 +449,10 @@ impl Model {
             Key::Enter if search.field.is_blank() => self.search = None,
             Key::Enter => {
                 search.is_typing = false;
+                if self.tab != Tab::Activity {
+                    let hits = std::mem::take(&mut self.layout.matches);
+                    return self.found(hits, false);
+                }
                 search.is_running = true;
                 return vec![Effect::Search(search.field.text().to_owned())];
             }
@@ -463,7 +464,7 @@ impl Model {
         Vec::new()
     }
 
-    /// Shows the last hit first: what happened recently matters most.
+    /// Of the activity, shows the last hit first: what happened recently matters most.
     fn found(&mut self, hits: Vec<u64>, is_running: bool) -> Vec<Effect> {
         let Some(search) = &mut self.search else { return Vec::new() };
         search.hits = hits;
@@ -471,7 +472,7 @@ impl Model {
         if is_running || search.hits.is_empty() {
             return Vec::new();
         }
-        search.at = search.hits.len() - 1;
+        search.at = if self.tab == Tab::Activity { search.hits.len() - 1 } else { 0 };
         self.show_hit()
     }
 
@@ -479,6 +480,10 @@ impl Model {
         let Some(search) = &mut self.search else { return Vec::new() };
         let Some(hit) = search.hits.get(search.at).copied() else { return Vec::new() };
         search.shown = Some(hit);
+        if self.tab != Tab::Activity {
+            self.show_line(usize::try_from(hit).unwrap_or(usize::MAX));
+            return Vec::new();
+        }
         self.activity.top = Some((hit, 0));
         vec![Effect::GoToItem(hit)]
     }

@@ -22,8 +22,9 @@ const LOG_LINES: usize = 400;
 const WHOLE_LOG_LINES: usize = 20_000;
 /// Lines of a failed check in the transcript.
 const LOG_PREVIEW: usize = 6;
-/// The diff of a working run is not read more often.
-const DIFF_INTERVAL_MS: i64 = 2_000;
+/// The diff of a working run is not read more often: while it is shown, and otherwise.
+const SHOWN_DIFF_MS: i64 = 2_000;
+const DIFF_MS: i64 = 15_000;
 const MAX_HITS: usize = 10_000;
 
 #[derive(Debug)]
@@ -295,9 +296,10 @@ impl ShownRun {
     fn diff_job(&mut self, model: &Model, state: &RunState, now_ms: i64) -> Option<ReadJob> {
         let directory = PathBuf::from(&state.info.directory);
         let id = self.id.clone();
+        let interval = if model.tab == Tab::Diff { SHOWN_DIFF_MS } else { DIFF_MS };
         match &self.detail.diff {
             DiffState::Loading => return None,
-            _ if self.is_diff_stale && now_ms - self.diff_read_ms >= DIFF_INTERVAL_MS => {
+            _ if self.is_diff_stale && now_ms - self.diff_read_ms >= interval => {
                 if matches!(self.detail.diff, DiffState::Unknown) {
                     self.detail.diff = DiffState::Loading;
                 }

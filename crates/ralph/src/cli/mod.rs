@@ -361,6 +361,7 @@ fn refuse_steering_inside_run(command: &CliCommand) -> Result<(), Error> {
         CliCommand::Pause(_) => "`ralph pause`",
         CliCommand::Resume(_) => "`ralph resume`",
         CliCommand::Kill(_) => "`ralph kill`",
+        CliCommand::Ui(_) => "`ralph ui`",
         CliCommand::Work(args) if args.accept_list => "`--accept-list`",
         _ => return Ok(()),
     };

@@ -57,6 +57,12 @@ impl Model {
         self.layout.total.saturating_sub(self.layout.height)
     }
 
+    /// Scrolls the pane to a line.
+    pub(super) fn show_line(&mut self, line: usize) {
+        let top = isize::try_from(self.layout.top).unwrap_or(0);
+        self.scroll_detail(isize::try_from(line).unwrap_or(isize::MAX).saturating_sub(top));
+    }
+
     /// Scrolls the text beside or below a list.
     fn scroll_detail(&mut self, step: isize) {
         let (top, last) = (self.layout.top, self.last_top());

@@ -139,6 +139,7 @@ fn filter_keeps_matching_runs() {
     assert!(!screen.contains("deps-upgrade"), "{screen}");
     evening.keys(&[Key::Enter]);
     assert!(["slugs", "docs"].contains(&selected(&evening).as_str()));
+    assert!(evening.screen().contains("filter DOCS   Esc shows all runs"));
     evening.keys(&[Key::Esc]);
     assert!(evening.screen().contains("deps-upgrade"));
     evening.press("fnothing like it");
@@ -164,6 +165,10 @@ fn search_shows_last_hit_and_steps_back() {
     assert_eq!(evening.model.search.as_ref().unwrap().at, 0);
     evening.keys(&[Key::Esc]);
     assert_eq!(evening.model.search, None);
+    evening.press("4/PASSED, 1");
+    evening.keys(&[Key::Enter]);
+    assert!(evening.screen().contains("1 of 1"), "{}", evening.screen());
+    evening.keys(&[Key::Esc]);
     evening.press("/x");
     evening.keys(&[Key::Esc]);
     assert_eq!(evening.model.search, None);

@@ -63,6 +63,8 @@ pub struct Layout {
     pub top: usize,
     pub total: usize,
     pub height: usize,
+    /// Lines of the scrolled pane with the text that is searched for.
+    pub matches: Vec<u64>,
     /// Lines of the diff at which a change starts.
     pub changes: Vec<usize>,
 }
@@ -110,6 +112,16 @@ impl View<'_, '_> {
         self.layout.is_wide = is_wide;
         self.first_line(area);
         let body = Rect { y: area.y + 2, height: area.height - 3, ..area };
+        if let Some(filter) = self.model.filter.as_ref().filter(|filter| !filter.is_typing) {
+            let line = [
+                span("filter ", Role::Muted),
+                span(filter.field.text(), Role::Strong),
+                span("   Esc", Role::Strong),
+                span(" shows all runs", Role::Muted),
+            ];
+            let margin = margin(area.width);
+            self.canvas.put_spans(margin, area.y + 1, area.width - margin, &line);
+        }
         let place = if !self.data.has_runs() {
             self.no_runs(body);
             Place::NoRuns

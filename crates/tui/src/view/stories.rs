@@ -62,6 +62,11 @@ impl View<'_, '_> {
     pub(super) fn scrolled(&mut self, area: Rect, rows: &[Row], top: usize) {
         let height = usize::from(area.height);
         let top = top.min(rows.len().saturating_sub(height));
+        if let Some(search) = self.model.search.as_ref().filter(|it| !it.field.is_blank()) {
+            let wanted = search.field.text().to_lowercase();
+            let lines = rows.iter().enumerate().filter(|(_, row)| row.matches(&wanted));
+            self.layout.matches = lines.map(|(at, _)| at as u64).collect();
+        }
         for (row, y) in rows[top..].iter().zip(area.y..area.bottom()) {
             let line = Rect { x: area.x + 1, y, width: area.width - 2, height: 1 };
             self.canvas.row(line, row);

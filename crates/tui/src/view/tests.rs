@@ -176,7 +176,7 @@ impl Evening {
 fn write_screens_as_html() {
     let target = std::env::var_os("SCREENS_DIR").map(PathBuf::from).unwrap();
     let mut evening = Evening::new(120, 36);
-    let mut save = |evening: &mut Evening, name: &str| {
+    let save = |evening: &mut Evening, name: &str| {
         for (theme, background) in [("dark", [0x0f, 0x14, 0x13]), ("light", [0xf7, 0xf9, 0xf8])] {
             let page = html_page(&evening.buffer(background), background);
             std::fs::write(target.join(format!("ui-{name}-{theme}.html")), page).unwrap();
