@@ -35,14 +35,10 @@ impl Interrupts {
 
     /// Whether a signal arrived since the last call.
     pub fn take_interrupt(self) -> bool {
-        let mut interrupted = take_recorded();
+        let mut interrupted = INTERRUPTED.swap(false, Ordering::AcqRel);
         self.signals.take_signals(|signal| interrupted |= signal != Signal::Resize);
         interrupted
     }
-}
-
-pub(super) fn take_recorded() -> bool {
-    INTERRUPTED.swap(false, Ordering::AcqRel)
 }
 
 pub(super) fn record_interrupt() {

@@ -1,17 +1,19 @@
 //! The signals of a program that owns the terminal.
 
-use std::io;
-use std::os::fd::BorrowedFd;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH};
-
-use super::signals::SignalReader;
-use super::{Signal, interrupts};
+use signal_hook::low_level::pipe;
 
 /// Keeps the signals from ending this process, and reports a new size of the terminal.
-#[derive(Debug, Clone, Copy)]
+///
+/// Not by the pipe of [`System`](super::System): a short command in another thread waits for that.
+#[derive(Debug)]
 pub struct TerminalSignals {
-    signals: SignalReader,
+    ends: UnixStream,
+    resizes: UnixStream,
 }
 
 impl TerminalSignals {
@@ -20,23 +22,33 @@ impl TerminalSignals {
     /// # Errors
     /// A handler cannot be installed.
     pub fn install() -> io::Result<TerminalSignals> {
-        let wanted = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH];
-        Ok(TerminalSignals { signals: SignalReader::listen(&wanted)? })
+        let listen = |signals: &[i32]| -> io::Result<UnixStream> {
+            let (reader, writer) = UnixStream::pair()?;
+            reader.set_nonblocking(true)?;
+            for signal in signals {
+                pipe::register(*signal, writer.try_clone()?)?;
+            }
+            Ok(reader)
+        };
+        Ok(TerminalSignals {
+            ends: listen(&[SIGINT, SIGTERM, SIGHUP, SIGQUIT])?,
+            resizes: listen(&[SIGWINCH])?,
+        })
     }
 
-    /// Readable once a signal has arrived.
-    pub fn fd(self) -> BorrowedFd<'static> {
-        self.signals.fd()
+    /// One is readable once a signal has arrived.
+    pub fn fds(&self) -> [BorrowedFd<'_>; 2] {
+        [self.ends.as_fd(), self.resizes.as_fd()]
     }
 
-    /// The signals since the last call. A short command in another thread may have taken one to stop: look here
-    /// after it, too.
-    pub fn take(self) -> Vec<Signal> {
-        let mut signals = Vec::new();
-        if interrupts::take_recorded() {
-            signals.push(Signal::Terminate);
-        }
-        self.signals.take_signals(|signal| signals.push(signal));
-        signals
+    /// Whether a signal to end this process arrived. Takes resizes, too.
+    pub fn take(&self) -> bool {
+        let has_any = |mut stream: &UnixStream| {
+            let mut bytes = [0; 64];
+            std::iter::from_fn(|| stream.read(&mut bytes).ok().filter(|count| *count > 0)).count()
+                > 0
+        };
+        has_any(&self.resizes);
+        has_any(&self.ends)
     }
 }

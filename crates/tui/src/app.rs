@@ -19,7 +19,7 @@ use rustix::time::Timespec;
 
 use ralph_events::error::Error;
 use ralph_monitor::{Launcher, Monitor, actions};
-use ralph_process::{Signal, TerminalSignals, run_in_terminal};
+use ralph_process::{TerminalSignals, run_in_terminal};
 use ralph_report::run_card::RunCard;
 use ralph_report::state_word::StateWord;
 use ralph_store::runs::RunDir;
@@ -225,10 +225,12 @@ impl App {
     fn wait(&mut self) -> io::Result<()> {
         let timeout = self.timeout().map(|it| Timespec::try_from(it).unwrap_or_default());
         let flags = PollFlags::IN;
+        let [ends, resizes] = self.signals.fds();
         let mut polled = [
             PollFd::from_borrowed_fd(stdin(), flags),
             PollFd::from_borrowed_fd(self.source.monitor.fd(), flags),
-            PollFd::from_borrowed_fd(self.signals.fd(), flags),
+            PollFd::from_borrowed_fd(ends, flags),
+            PollFd::from_borrowed_fd(resizes, flags),
             PollFd::from_borrowed_fd(self.jobs.fd(), flags),
         ];
         match poll(&mut polled, timeout.as_ref()) {
@@ -236,9 +238,10 @@ impl App {
             Err(err) => return Err(err.into()),
         }
         let ready = polled.each_ref().map(|fd| !fd.revents().is_empty());
-        let [has_input, has_changes, has_signals, has_jobs] = ready;
-        if has_signals || has_jobs {
-            self.take_signals();
+        let [has_input, has_changes, ends, resizes, has_jobs] = ready;
+        // After a resize, the next frame has the new size.
+        if ends || resizes {
+            self.is_done |= self.signals.take();
         }
         if has_input {
             self.read_input()?;
@@ -293,11 +296,6 @@ impl App {
         for effect in effects {
             self.perform(effect);
         }
-    }
-
-    fn take_signals(&mut self) {
-        // After a resize, the next frame has the new size.
-        self.is_done |= self.signals.take().iter().any(|signal| *signal != Signal::Resize);
     }
 
     fn read_input(&mut self) -> io::Result<()> {

@@ -165,7 +165,7 @@ fn search_shows_last_hit_and_steps_back() {
     assert_eq!(evening.model.search.as_ref().unwrap().at, 0);
     evening.keys(&[Key::Esc]);
     assert_eq!(evening.model.search, None);
-    evening.press("4/PASSED, 1");
+    evening.press("4jj/PASSED, 1");
     evening.keys(&[Key::Enter]);
     assert!(evening.screen().contains("1 of 1"), "{}", evening.screen());
     evening.keys(&[Key::Esc]);
