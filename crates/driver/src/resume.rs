@@ -93,6 +93,8 @@ pub fn commits_since(moved: NewCommits, committing: Option<&str>) -> Vec<Event<'
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
 
     const START: &str = r#"{"time":"2026-11-15T20:00:00.000Z","iteration":0,"attempt":0,"event":"run_started","run":"r","version":"1","command":"run","directory":"/p","pid":1,"agent":"claude","prompt":"","completion":"","max_iterations":5}"#;
