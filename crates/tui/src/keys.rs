@@ -154,7 +154,7 @@ pub const BINDINGS: &[Binding] = &[
         footer: &[
             footer(&[Fleet], "Enter", "open", 2, 2),
             footer(&[Wide], "Enter", "into the run", 2, 2),
-            footer(&[Stories], "Enter", "diff of the story", 8, 5),
+            footer(&[Stories], "Enter", "diff", 8, 5),
             footer(&[Checks], "Enter", "whole output", 8, 5),
         ],
     },
@@ -395,7 +395,7 @@ mod tests {
         );
         assert_eq!(
             line(Stories, 118),
-            "Tab next tab  ↑↓ story  Enter diff of the story  i tell  Esc back  ? help"
+            "Tab next tab  ↑↓ story  Enter diff  i tell  Esc back  ? help"
         );
         assert_eq!(
             line(Diff, 118),

@@ -380,7 +380,7 @@ impl Model {
             }
             (Some(Selection::Run(_)), Screen::Fleet, _) => self.screen = Screen::Run,
             (_, Screen::Run, Tab::Stories) => {
-                // The files of the story are not known apart: the whole diff of the run.
+                // Which files belong to a story is not known: it is the diff of the run.
                 self.show_tab(Tab::Diff);
             }
             (_, Screen::Run, Tab::Checks) => {

@@ -80,15 +80,14 @@ impl View<'_, '_> {
     }
 
     fn file(&mut self, area: Rect, file: &DiffFile, run: &RunData<'_>) {
-        let inner = Rect { width: area.width - 1, height: 1, ..area };
+        // Beside the list, numbers stand one column nearer than other details.
+        let shift = area.x.min(1);
+        let page = Rect { x: area.x - shift, width: area.width + shift, ..area };
+        let inner = Rect { x: page.x + 1, width: page.width - 2, height: 1, ..page };
         let right = vec![span(totals(file.added, file.removed), Role::Muted)];
         self.canvas.row(inner, &Row::of(&file.path, Role::Strong).with_right(right));
-        let page = Rect {
-            x: area.x - 1,
-            y: area.y + 2,
-            width: area.width + 1,
-            height: area.height.saturating_sub(2),
-        };
+        let gap = if page.height > 8 { 2 } else { 1 };
+        let page = Rect { y: page.y + gap, height: page.height.saturating_sub(gap), ..page };
         let rows = match &run.detail.file_diff {
             Some((path, Ok(diff))) if *path == file.path => {
                 let (rows, changes) = file_rows(diff);

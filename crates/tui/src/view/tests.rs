@@ -7,11 +7,12 @@ use ratatui_core::backend::TestBackend;
 use ratatui_core::terminal::Terminal;
 
 use ralph_monitor::Monitor;
+use ralph_monitor::diff::{DiffFile, DiffLine, FileDiff, FileStatus, Hunk, LineKind, RunDiff};
 use ralph_monitor::sample::{self, NOW_MS, SampleEvening};
 
 use crate::input::Key;
 use crate::model::{Effect, Message, Model};
-use crate::source::Source;
+use crate::source::{ReadResult, Source};
 use crate::theme::{Capabilities, Theme};
 use crate::view;
 
@@ -266,6 +267,73 @@ fn golden_run_tabs() {
     for (tab, name) in [("1", "activity"), ("2", "stories"), ("4", "checks")] {
         evening.press(tab);
         golden(&format!("run-{name}-60x20"), &evening.screen());
+    }
+}
+
+/// The files of the design's screen; the sample has no repository.
+fn sample_diff() -> (RunDiff, FileDiff) {
+    let rows = "M src/reset/link.rs 14 3,A templates/expired.html 22 0,A tests/reset/link.rs 57 0,\
+                A src/reset/mail.rs 121 0,M src/reset/mod.rs 38 11,A src/reset/set.rs 96 0,\
+                A src/reset/token.rs 88 0,M src/routes.rs 12 4,A templates/reset.html 41 0,\
+                M templates/mail/base.txt 6 9,M tests/reset/mod.rs 31 2,A e2e/reset.spec.ts 74 0,\
+                M Cargo.toml 2 0,M Cargo.lock 10 58";
+    let file = |(at, row): (usize, &str)| {
+        let words: Vec<&str> = row.split(' ').collect();
+        let status = if words[0] == "A" { FileStatus::Added } else { FileStatus::Modified };
+        let (added, removed) = (words[2].parse().unwrap(), words[3].parse().unwrap());
+        let path = words[1].to_owned();
+        DiffFile { path, status, added, removed, is_committed: at > 2, ..DiffFile::default() }
+    };
+    let files: Vec<DiffFile> = rows.split(',').enumerate().map(file).collect();
+    let diff = RunDiff { files, added: 612, removed: 87, commits: 4, ..RunDiff::default() };
+    let line = |kind, old, new, text: &str| DiffLine { kind, old, new, text: text.to_owned() };
+    let lines = vec![
+        line(LineKind::Context, Some(59), Some(59), "        let token = self.token()?;"),
+        line(LineKind::Removed, Some(60), None, "        if token.age(now) > DAY {"),
+        line(LineKind::Added, None, Some(60), "        let age = token.age(now);"),
+        line(LineKind::Added, None, Some(61), "\tif age > DAY { // \u{65e5}\u{672c}"),
+        line(LineKind::Context, Some(61), Some(62), "        token.owner()"),
+    ];
+    let section = "impl Link".to_owned();
+    let hunk = Hunk { old_start: 58, new_start: 58, new_lines: 12, section, lines };
+    (diff, FileDiff { hunks: vec![hunk], omitted: 3 })
+}
+
+#[test]
+fn golden_diff() {
+    let mut evening = Evening::new(120, 36);
+    evening.press("3");
+    let id = evening.model.shown_run().unwrap().to_owned();
+    let (diff, file) = sample_diff();
+    let path = diff.files[0].path.clone();
+    evening.source.take_read(ReadResult::Run { id: id.clone(), result: Ok(diff) });
+    evening.screen();
+    evening.source.take_read(ReadResult::File { id, path, result: Ok(file) });
+    golden("run-diff-120x36", &evening.screen());
+    evening.resize(60, 20);
+    golden("run-diff-60x20", &evening.screen());
+    evening.press("]");
+    assert_eq!(evening.model.note.as_ref().unwrap().text, "This is the last change.");
+}
+
+#[test]
+fn every_size_can_be_drawn() {
+    let mut evening = Evening::new(120, 36);
+    evening.press("3");
+    let id = evening.model.shown_run().unwrap().to_owned();
+    let (diff, _) = sample_diff();
+    evening.source.take_read(ReadResult::Run { id, result: Ok(diff) });
+    for keys in ["", "1", "2", "3", "4", "5", "1i", "1a", "x", "n", "?", "/a", "fa"] {
+        evening.model.dialog = None;
+        (evening.model.search, evening.model.filter) = (None, None);
+        evening.keys(&[Key::Esc]);
+        evening.resize(80, 24);
+        evening.press(keys);
+        for width in (1..=240).step_by(29).chain([60, 63, 64, 79, 80, 95, 96, 118, 159, 160]) {
+            for height in [1, 2, 3, 7, 19, 20, 21, 24, 36, 49, 50, 70] {
+                evening.resize(width, height);
+            }
+        }
     }
 }
 
