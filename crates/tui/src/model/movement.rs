@@ -22,14 +22,7 @@ impl Model {
         }
         let Some(run) = self.shown_run().and_then(|id| data.run(id)) else { return Vec::new() };
         let page = isize::try_from(self.layout.height.saturating_sub(1)).unwrap_or(1).max(1);
-        let step = match command {
-            Command::Up => -1,
-            Command::Down => 1,
-            Command::PageUp => -page,
-            Command::PageDown => page,
-            Command::First => isize::MIN,
-            _ => isize::MAX,
-        };
+        let step = step_of(command, page);
         let is_page = matches!(command, Command::PageUp | Command::PageDown);
         match self.tab {
             Tab::Activity => return self.scroll_activity(step, run),
@@ -114,14 +107,7 @@ impl Model {
         }
         let at = lines.iter().position(|line| line.selection() == self.selection).unwrap_or(0);
         let page = isize::try_from(self.layout.fleet_height / 2).unwrap_or(1).max(1);
-        let step = match command {
-            Command::Up => -1,
-            Command::Down => 1,
-            Command::PageUp => -page,
-            Command::PageDown => page,
-            Command::First => isize::MIN,
-            _ => isize::MAX,
-        };
+        let step = step_of(command, page);
         self.selection = lines[moved(at, step, lines.len())].selection();
     }
 
@@ -251,6 +237,18 @@ impl Model {
             Some(Selection::Run(id)) => Some(id),
             _ => None,
         }
+    }
+}
+
+/// How far a command moves, in lines or entries.
+fn step_of(command: Command, page: isize) -> isize {
+    match command {
+        Command::Up => -1,
+        Command::Down => 1,
+        Command::PageUp => -page,
+        Command::PageDown => page,
+        Command::First => isize::MIN,
+        _ => isize::MAX,
     }
 }
 
