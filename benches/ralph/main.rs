@@ -1,7 +1,7 @@
 //! Benchmarks, each compared with the minimum that any program needs, measured in the same run.
 //!
 //! `cargo bench --bench ralph` runs all; `-- start hooks iteration sandbox stream memory silent
-//! loops workers monitor` selects. `memory=5000` uses 5,000 MB of output, and as much disk.
+//! loops workers monitor ui` selects. `memory=5000` uses 5,000 MB of output, and as much disk.
 //!
 //! `-- soak` runs only on request: 10,000 iterations and 20 GB of output, 600 MB of them on disk,
 //! in some minutes. `soak=500` uses 500 MB.
@@ -22,6 +22,8 @@ mod sections;
 mod soak;
 #[cfg(target_os = "linux")]
 mod table;
+#[cfg(target_os = "linux")]
+mod ui;
 #[cfg(target_os = "linux")]
 mod workers;
 #[cfg(target_os = "linux")]

@@ -28,15 +28,14 @@ fn now_ms() -> i64 {
     jiff::Timestamp::now().as_millisecond()
 }
 
-/// Compared with reading the journals of today.
-fn many(bench_dir: &BenchDir, table: &mut Table) -> io::Result<()> {
+/// Writes 200 runs, 40 of them of today, which it returns.
+pub(super) fn write_many(bench_dir: &BenchDir, home: &Path) -> io::Result<Vec<RunDir>> {
     const RUNS: i64 = 200;
     const TODAY: i64 = 40;
-    let home = bench_dir.path("monitor-many");
     let mut today = Vec::new();
     for nth in 0..RUNS {
         let root = bench_dir.path(&format!("monitor-project-{}", nth % 10));
-        let run = new_run(&home, &root, now_ms() - nth * 1000)?;
+        let run = new_run(home, &root, now_ms() - nth * 1000)?;
         write_journal(&run, 100_000)?;
         if nth < TODAY {
             today.push(run);
@@ -45,6 +44,13 @@ fn many(bench_dir: &BenchDir, table: &mut Table) -> io::Result<()> {
             File::options().append(true).open(run.journal())?.set_modified(old)?;
         }
     }
+    Ok(today)
+}
+
+/// Compared with reading the journals of today.
+fn many(bench_dir: &BenchDir, table: &mut Table) -> io::Result<()> {
+    let home = bench_dir.path("monitor-many");
+    let today = write_many(bench_dir, &home)?;
     let times = compare(
         20,
         || today.iter().try_for_each(|run| fs::read(run.journal()).map(drop)),
@@ -103,7 +109,7 @@ fn large(bench_dir: &BenchDir, table: &mut Table, megabytes: u64) -> io::Result<
     Ok(())
 }
 
-fn new_run(home: &Path, root: &Path, started_ms: i64) -> io::Result<RunDir> {
+pub(super) fn new_run(home: &Path, root: &Path, started_ms: i64) -> io::Result<RunDir> {
     let project = Project::new(root, home);
     project.prepare_state()?;
     let run = project.run_dir(&runs::new_id(started_ms));
@@ -112,7 +118,7 @@ fn new_run(home: &Path, root: &Path, started_ms: i64) -> io::Result<RunDir> {
 }
 
 /// Mostly text, as journals are.
-fn write_journal(run: &RunDir, bytes: u64) -> io::Result<()> {
+pub(super) fn write_journal(run: &RunDir, bytes: u64) -> io::Result<()> {
     let mut file = io::BufWriter::new(File::create(run.journal())?);
     let mut lines = LineEncoder::default();
     let text = "The token is deleted in the transaction that sets the password. ".repeat(8);

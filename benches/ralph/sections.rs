@@ -23,12 +23,12 @@ use crate::bench_dir::{BenchDir, cpu_seconds, proc_figure, silent};
 use crate::hooks;
 use crate::null_world::NullWorld;
 use crate::table::{Table, Target, count, size, speed, time};
-use crate::{monitor, sandbox, soak, workers, writer};
+use crate::{monitor, sandbox, soak, ui, workers, writer};
 
 /// A section, with the number from the command line.
 type Section = fn(&BenchDir, &mut Table, Option<u64>) -> io::Result<()>;
 
-const SECTIONS: [(&str, Section); 11] = [
+const SECTIONS: [(&str, Section); 12] = [
     ("start", start),
     ("hooks", hooks::hooks),
     ("iteration", iteration),
@@ -39,6 +39,7 @@ const SECTIONS: [(&str, Section); 11] = [
     ("loops", loops),
     ("workers", workers::workers),
     ("monitor", monitor::monitor),
+    ("ui", ui::ui),
     (SOAK, soak::soak),
 ];
 

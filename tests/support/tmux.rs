@@ -89,6 +89,19 @@ impl Tmux {
         run(self.command().args(["resize-window", "-t", "main", "-x", &columns, "-y", &rows]));
     }
 
+    /// What tmux knows about the terminal: `#{alternate_on}`.
+    #[track_caller]
+    pub(crate) fn format(&self, format: &str) -> String {
+        run(self.command().args(["display-message", "-p", "-t", "main", format]))
+    }
+
+    /// Pastes text as a terminal does, in brackets if the program asked for them.
+    #[track_caller]
+    pub(crate) fn paste(&self, text: &str) {
+        run(self.command().args(["set-buffer", "--", text]));
+        run(self.command().args(["paste-buffer", "-p", "-t", "main"]));
+    }
+
     fn exit_code_file(&self) -> PathBuf {
         self.directory.join("exit-code")
     }

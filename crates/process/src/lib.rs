@@ -5,6 +5,7 @@
 
 mod by_env;
 mod clock;
+mod companion;
 pub mod file_names;
 mod file_watch;
 mod forest;
@@ -20,6 +21,7 @@ mod run_to_end;
 mod signals;
 mod spawn;
 mod system;
+mod terminal_signals;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -32,6 +34,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 pub use by_env::{find_by_env, is_in_environment, kill_by_env};
+pub use companion::{Companion, run_in_terminal};
 pub use file_watch::{ExitWatch, FileWatcher, WatchId};
 pub use holders::{LockUsers, can_see_all_users, may_be_in_use};
 pub use interrupts::Interrupts;
@@ -41,6 +44,7 @@ pub use replace::{exec, has_exited, kill, own_program};
 pub use run_to_end::{CommandOutput, run_exclusive, run_to_end};
 pub use spawn::open_pty;
 pub use system::System;
+pub use terminal_signals::TerminalSignals;
 pub use watchdog::{arm, disarm};
 
 use ralph_events::env_names::RUN_ID;

@@ -21,5 +21,6 @@ pub mod settings;
 pub mod steer;
 pub mod stories;
 pub mod tasks;
+pub mod ui;
 pub mod work;
 pub mod worker;

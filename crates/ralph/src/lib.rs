@@ -13,6 +13,7 @@ pub mod demo;
 pub mod executors;
 pub mod hooks;
 pub mod launch;
+pub mod launcher;
 pub mod platform;
 pub mod plugin;
 pub mod project_dir;

@@ -127,6 +127,9 @@ pub enum CliCommand {
     /// Remove ended runs from the list.
     Rm(commands::worker::RmArgs),
 
+    /// Watch and steer all runs in the terminal.
+    Ui(commands::ui::UiArgs),
+
     /// Print a starter prompt.
     Template(commands::worker::TemplateArgs),
 
@@ -176,7 +179,7 @@ pub enum CliCommand {
 }
 
 /// The commands as the help lists them.
-const COMMAND_GROUPS: [(&str, &[&str]); 7] = [
+const COMMAND_GROUPS: [(&str, &[&str]); 8] = [
     ("Loops", &["run", "plan", "build", "prompt", "work"]),
     ("Task lists", &["new", "tasks", "archive"]),
     (
@@ -186,6 +189,7 @@ const COMMAND_GROUPS: [(&str, &[&str]); 7] = [
             "rm", "template",
         ],
     ),
+    ("Watch", &["ui"]),
     ("Steer", &["tell", "questions", "answer", "ask"]),
     ("Look back", &["runs", "report", "replay"]),
     ("Set up", &["init", "doctor", "settings", "agents", "sandbox", "plugin"]),
@@ -331,6 +335,7 @@ fn dispatch(mut cli: Cli) -> Result<u8, Error> {
         CliCommand::Wait(args) => commands::worker::wait(&args),
         CliCommand::Send(args) => commands::worker::send(&args),
         CliCommand::Rm(args) => commands::worker::rm(&args),
+        CliCommand::Ui(args) => commands::ui::ui(&cli.project, &args),
         CliCommand::Template(args) => commands::worker::template(project()?.root(), &args),
         CliCommand::WorkerLoop(args) => crate::executors::local::run_in_window(&args.name),
         CliCommand::Init(args) => commands::init::init(&project()?, &args),
@@ -356,6 +361,7 @@ fn refuse_steering_inside_run(command: &CliCommand) -> Result<(), Error> {
         CliCommand::Pause(_) => "`ralph pause`",
         CliCommand::Resume(_) => "`ralph resume`",
         CliCommand::Kill(_) => "`ralph kill`",
+        CliCommand::Ui(_) => "`ralph ui`",
         CliCommand::Work(args) if args.accept_list => "`--accept-list`",
         _ => return Ok(()),
     };

@@ -5,6 +5,7 @@ use serde_json::json;
 
 use crate::config::FlagSetting;
 use crate::demo;
+use ralph_events::env_names;
 use ralph_events::error::Error;
 use ralph_git::run_git;
 use ralph_process as process;
@@ -20,6 +21,10 @@ pub struct DemoArgs {
     #[arg(long)]
     pub fast: bool,
 
+    /// Show several loops at once in `ralph ui`.
+    #[arg(long, conflicts_with_all = ["fast", "keep"])]
+    pub ui: bool,
+
     /// Keep the scratch repository.
     #[arg(long)]
     pub keep: bool,
@@ -27,6 +32,9 @@ pub struct DemoArgs {
 
 pub fn demo(args: &DemoArgs) -> Result<u8, Error> {
     use_trusted_path()?;
+    if args.ui {
+        return watch_fleet();
+    }
     let scratch_error = |err: std::io::Error| {
         Error::failed(format!("cannot create the scratch repository: {err}"))
             .hint("set TMPDIR to a writable directory")
@@ -81,6 +89,19 @@ pub fn demo(args: &DemoArgs) -> Result<u8, Error> {
          Answer <response>DONE</response> when they do.\" -- claude\n"
     ))?;
     Ok(code)
+}
+
+/// Shows several loops in `ralph ui`, and ends them with it.
+fn watch_fleet() -> Result<u8, Error> {
+    let failed = |err: std::io::Error| Error::failed(format!("cannot start the demo: {err}"));
+    // A signal ends the screen, and then this process in order.
+    let _signals = process::TerminalSignals::install().map_err(failed)?;
+    let fleet = demo::DemoFleet::start()?;
+    let me = std::env::current_exe().map_err(failed)?;
+    let home = Some(fleet.home().as_os_str().to_owned());
+    process::run_in_terminal(&[me.into(), "ui".into()], &[(env_names::RALPH_HOME, home)])
+        .map_err(failed)?;
+    Ok(0)
 }
 
 /// Restarts if agents can write to a directory on the `PATH`: the demo's scripts run outside a

@@ -1,7 +1,7 @@
 //! `ralph report`: summarizes a run.
 
 use std::io::{self, Seek, SeekFrom, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use jiff::tz::TimeZone;
@@ -25,6 +25,7 @@ use ralph_tasks::documents::Documents;
 
 use super::runs::{locate_run, read_journal};
 use crate::browser;
+use crate::workers::registry::find_by_id;
 
 /// The part of a journal that is searched for the agent's last words.
 const TAIL_BYTES: u64 = 1 << 20;
@@ -71,26 +72,15 @@ pub fn report(
     args: &ReportArgs,
 ) -> Result<u8, Error> {
     let (project, dir) = locate_run(own, args.run.as_deref())?;
-    let mut state = RunState::read(read_journal(&dir)?);
-    if let Some(time_ms) = dir.last_alive_ms(state.clock.last_ms) {
-        state.alive_at(time_ms);
-    }
-    let running_at = dir.is_running().then(|| jiff::Timestamp::now().as_millisecond());
-    let mut facts = Summary::of(&state, running_at);
-    // A run in progress may be about to send the notification.
-    facts.end.notify_pending &= running_at.is_none();
-    if facts.info.run.is_empty() {
-        facts.info.run.clone_from(&dir.id);
-    }
-    let mut git = |words: &[&str]| git::run_git(words, project.root()).ok();
-    annotate_commits(&mut facts, git::is_in_repository(project.root()), &mut git);
-    annotate_branch(&mut facts, &mut git);
-    // Without them, the report is only shorter.
-    let _ = add_texts(&mut facts, &dir);
-    add_list_title(&mut facts, project.root());
+    let facts = summarize(&project, &dir)?;
     let zone = TimeZone::system();
     if args.open {
-        return open_page(&dir, &html::render(&facts, &zone));
+        let path = save_page(&dir, &html::render(&facts, &zone))?;
+        crate::cli::print(&format!("{}\n", path.display()))?;
+        if let Err(reason) = browser::open(&path) {
+            let _ = writeln!(io::stderr(), "hint: open the file in a browser ({reason})");
+        }
+        return Ok(0);
     }
     crate::cli::print(&match args.format() {
         ReportFormat::Text => {
@@ -105,6 +95,39 @@ pub fn report(
             json + "\n"
         }
     })
+}
+
+/// Opens the report of a run in a browser.
+pub(crate) fn open_in_browser(run_id: &str) -> Result<(), Error> {
+    let unknown = || Error::input(format!("there is no run {run_id}"));
+    let (project, dir) = find_by_id(run_id).ok_or_else(unknown)?;
+    let facts = summarize(&project, &dir)?;
+    let path = save_page(&dir, &html::render(&facts, &TimeZone::system()))?;
+    browser::open(&path).map_err(|reason| {
+        Error::failed(format!("cannot open a browser: {reason}"))
+            .hint(format!("open {}", path.display()))
+    })
+}
+
+fn summarize(project: &Project, dir: &RunDir) -> Result<Summary, Error> {
+    let mut state = RunState::read(read_journal(dir)?);
+    if let Some(time_ms) = dir.last_alive_ms(state.clock.last_ms) {
+        state.alive_at(time_ms);
+    }
+    let running_at = dir.is_running().then(|| jiff::Timestamp::now().as_millisecond());
+    let mut facts = Summary::of(&state, running_at);
+    // A run in progress may be about to send the notification.
+    facts.end.notify_pending &= running_at.is_none();
+    if facts.info.run.is_empty() {
+        facts.info.run.clone_from(&dir.id);
+    }
+    let mut git = |words: &[&str]| git::run_git(words, project.root()).ok();
+    annotate_commits(&mut facts, git::is_in_repository(project.root()), &mut git);
+    annotate_branch(&mut facts, &mut git);
+    // Without them, the report is only shorter.
+    let _ = add_texts(&mut facts, dir);
+    add_list_title(&mut facts, project.root());
+    Ok(facts)
 }
 
 /// Adds the agent's last words and the title from a prompt file, which are not part of the run's state. Only the ends of
@@ -136,13 +159,9 @@ fn add_list_title(facts: &mut Summary, root: &Path) {
     }
 }
 
-fn open_page(dir: &RunDir, page: &str) -> Result<u8, Error> {
+fn save_page(dir: &RunDir, page: &str) -> Result<PathBuf, Error> {
     let path = dir.path.join("report.html");
     save::save_privately(&path, page.as_bytes())
         .map_err(|err| Error::failed(format!("cannot write {}: {err}", path.display())))?;
-    crate::cli::print(&format!("{}\n", path.display()))?;
-    if let Err(reason) = browser::open(&path) {
-        let _ = writeln!(io::stderr(), "hint: open the file in a browser ({reason})");
-    }
-    Ok(0)
+    Ok(path)
 }

@@ -41,17 +41,29 @@ const SESSION_ID: &str = "00000000-0000-4000-8000-00000000de30";
 
 const COMMIT_MESSAGE: &str = "Turn any title into a clean page name";
 
+/// The delay between two steps in milliseconds.
+pub(super) const PACE_FLAG: &str = "--pace";
+/// Asks a question in the first iteration.
+pub(super) const ASK_FLAG: &str = "--ask";
+
+const ASK_AFTER: usize = 3;
+const QUESTION: &str = "<question>Should a page name keep digits?\n\nThe test has no case for \
+                        them, and the old script keeps them.</question>";
+
 /// Reads the prompt from standard input. `--fast` skips the delays, claude's `stream-json` selects
 /// its stream format; claude's other arguments are ignored. Returns the exit code.
 pub fn agent_main(args: &[OsString]) -> u8 {
     let has_arg = |wanted: &str| args.iter().any(|arg| arg == wanted);
+    let pace = args.iter().skip_while(|arg| *arg != PACE_FLAG).nth(1);
+    let pace = pace.and_then(|pace| pace.to_str()?.parse().ok()).map(Duration::from_millis);
     let mut prompt = Vec::new();
     let result = io::stdin().read_to_end(&mut prompt).and_then(|_| {
         let mut agent = DemoAgent {
             out: io::stdout().lock(),
             directory: &std::env::current_dir()?,
             stream: has_arg("stream-json"),
-            pace: if has_arg("--fast") { Duration::ZERO } else { STEP_DELAY },
+            pace: if has_arg("--fast") { Duration::ZERO } else { pace.unwrap_or(STEP_DELAY) },
+            asks: has_arg(ASK_FLAG),
             messages: 0,
             output_tokens: 0,
             last_text: String::new(),
@@ -73,6 +85,7 @@ struct DemoAgent<'a, W> {
     directory: &'a Path,
     stream: bool,
     pace: Duration,
+    asks: bool,
     /// Tool ids and costs derive from it.
     messages: u64,
     output_tokens: u64,
@@ -97,7 +110,10 @@ impl<W: Write> DemoAgent<'_, W> {
                 // Time to read the guardrail's output.
                 thread::sleep(2 * self.pace);
             }
-            for step in &steps {
+            for (at, step) in steps.iter().enumerate() {
+                if self.asks && case.is_none() && at == ASK_AFTER {
+                    self.emit_text(QUESTION)?;
+                }
                 thread::sleep(self.pace);
                 self.perform(step, case.unwrap_or_default())?;
             }
@@ -265,6 +281,7 @@ mod tests {
             directory,
             stream,
             pace: Duration::ZERO,
+            asks: false,
             messages: 0,
             output_tokens: 0,
             last_text: String::new(),

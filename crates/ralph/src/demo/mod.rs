@@ -5,6 +5,7 @@
 //! second iteration fixes the rest.
 
 mod agent;
+mod fleet;
 
 use std::io;
 use std::path::Path;
@@ -12,6 +13,7 @@ use std::path::Path;
 use ralph_store::save::{PendingSave, save_all};
 
 pub use agent::agent_main;
+pub use fleet::DemoFleet;
 
 /// `main` recognizes the agent by this name.
 pub const AGENT_NAME: &str = "demo-agent";

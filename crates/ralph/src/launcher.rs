@@ -1,0 +1,115 @@
+//! Starts, resumes and attaches to runs for `ralph ui` and `ralph serve`.
+//!
+//! Each is a command of this program in a process of its own, so that a face that is killed ends no run.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::Duration;
+
+use ralph_events::env_names::RALPH_HOME;
+use ralph_events::error::Error;
+use ralph_monitor::{Launcher, NewRun};
+use ralph_process as process;
+
+use crate::executors::tmux::{Tmux, find_window};
+use crate::workers::registry::{Workers, find_by_id};
+
+/// Long enough for a window to open and its run to begin.
+const TIMEOUT: Duration = Duration::from_secs(40);
+
+#[derive(Debug, Clone, Copy)]
+pub struct RunLauncher;
+
+impl Launcher for RunLauncher {
+    fn start(&self, run: &NewRun) -> Result<String, Error> {
+        let sandbox = if run.sandbox { "--sandbox" } else { "--no-sandbox" };
+        let limit = run.max_iterations.to_string();
+        let mut args: Vec<OsString> =
+            ["run", "--background", sandbox, "-n", &limit, "-p", &run.prompt, "--"]
+                .map(OsString::from)
+                .into();
+        args.extend(shell_words::split(&run.agent).unwrap_or_default().into_iter().map(Into::into));
+        let printed = run_ralph(&args, &run.directory)?;
+        // `started NAME (tmux: …)`
+        let name = printed.lines().find_map(|line| line.strip_prefix("started "));
+        let name = name.and_then(|rest| rest.split(' ').next());
+        Ok(name.unwrap_or_default().to_owned())
+    }
+
+    fn resume(&self, run_id: &str) -> Result<(), Error> {
+        let unknown = || Error::input(format!("there is no run {run_id}"));
+        let (project, run) = find_by_id(run_id).ok_or_else(unknown)?;
+        let worker = Workers::open_user_dir()?.find_last_by_id(run_id)?;
+        let root = project.root();
+        if let Some(worker) = worker.filter(|worker| !worker.is_foreground()) {
+            return run_ralph(&["resume".into(), worker.name.into()], root).map(drop);
+        }
+        // A run of a terminal that is gone gets a window.
+        let variable = |name: &str| {
+            let mut pair = OsString::from(format!("{name}="));
+            pair.push(std::env::var_os(name)?);
+            Some(pair)
+        };
+        let mut command: Vec<OsString> = vec!["env".into()];
+        command.extend([RALPH_HOME, "HOME", "PATH"].into_iter().filter_map(variable));
+        command.extend([own_program()?, "-C".into(), root.into(), "resume".into(), run.id.into()]);
+        let tmux = Tmux::new(|name| std::env::var_os(name));
+        tmux.open(run_id, &command).map(drop)
+    }
+
+    fn attach_command(&self, run_id: &str) -> Result<Vec<OsString>, Error> {
+        let no_window = || {
+            Error::input("this run has no tmux window: it works in a terminal of its own")
+                .hint("start runs with `--background` to attach to them")
+        };
+        let worker = Workers::open_user_dir()?.find_last_by_id(run_id)?;
+        let worker = worker.filter(|worker| !worker.is_foreground()).ok_or_else(no_window)?;
+        let tmux = Tmux::new(|name| std::env::var_os(name));
+        let window = find_window(&tmux, &worker)?;
+        tmux.attach_command(&window, std::env::var_os("TMUX").as_deref())
+    }
+}
+
+fn own_program() -> Result<OsString, Error> {
+    std::env::current_exe()
+        .map(Into::into)
+        .map_err(|err| Error::failed(format!("cannot find the ralph program: {err}")))
+}
+
+/// Runs a command of this program to its end, and returns what it printed.
+fn run_ralph(args: &[OsString], directory: &Path) -> Result<String, Error> {
+    let output = process::run_to_end(&own_program()?, args, directory, &[], TIMEOUT)
+        .map_err(|err| Error::failed(format!("cannot start ralph: {err}")))?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if output.exit.success() {
+        return Ok(text(&output.stdout));
+    }
+    Err(error_of(&text(&output.stderr)))
+}
+
+/// The error that a command of this program printed.
+fn error_of(printed: &str) -> Error {
+    let line = |prefix: &str| {
+        printed
+            .lines()
+            .filter_map(move |line| {
+                Some(line.trim_start_matches("ralph: ").strip_prefix(prefix)?.to_owned())
+            })
+            .collect::<Vec<_>>()
+    };
+    let message = line("error: ").into_iter().next();
+    let error = Error::failed(message.unwrap_or_else(|| "the command failed".to_owned()));
+    line("hint: ").into_iter().fold(error, Error::hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn printed_error_keeps_message_and_hints() {
+        let error = error_of("warning: x\nralph: error: no tmux\nhint: install it\nhint: or not\n");
+        assert_eq!(error.message, "no tmux");
+        assert_eq!(error.hints, ["install it", "or not"]);
+    }
+}

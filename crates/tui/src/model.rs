@@ -1,0 +1,591 @@
+//! What a person has selected, opened and typed; changed by messages only.
+
+mod actions;
+mod dialog;
+mod movement;
+mod requests;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use ratatui_core::layout::Position;
+
+use ralph_monitor::NewRun;
+use ralph_monitor::actions::Delivery;
+use ralph_report::run_card::RunCard;
+
+pub use dialog::{AnswerDialog, Dialog, NewRunDialog, NewRunField, StopDialog, TellDialog};
+pub use requests::{PendingRequest, RequestKind};
+
+use crate::data::Data;
+use crate::input::{Key, MouseAction};
+use crate::keys::{self, Command, Place};
+use crate::text_field::TextField;
+use crate::view::{FleetLine, Layout, Target, fleet_lines};
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Screen {
+    #[default]
+    Fleet,
+    Run,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Tab {
+    #[default]
+    Activity,
+    Stories,
+    Diff,
+    Checks,
+    Report,
+}
+
+impl Tab {
+    pub const ALL: [Tab; 5] = [Tab::Activity, Tab::Stories, Tab::Diff, Tab::Checks, Tab::Report];
+
+    pub fn title(self) -> &'static str {
+        match self {
+            Tab::Activity => "activity",
+            Tab::Stories => "stories",
+            Tab::Diff => "diff",
+            Tab::Checks => "checks",
+            Tab::Report => "report",
+        }
+    }
+
+    pub fn place(self) -> Place {
+        match self {
+            Tab::Activity => Place::Activity,
+            Tab::Stories => Place::Stories,
+            Tab::Diff => Place::Diff,
+            Tab::Checks => Place::Checks,
+            Tab::Report => Place::Report,
+        }
+    }
+
+    fn step(self, by: usize) -> Tab {
+        let at = Tab::ALL.iter().position(|tab| *tab == self).unwrap_or(0);
+        Tab::ALL[(at + by) % Tab::ALL.len()]
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Selection {
+    Run(String),
+    /// The line that opens older runs.
+    Older,
+}
+
+/// The position in a transcript. Without a top line, the end is shown and followed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ActivityScroll {
+    pub top: Option<(u64, u16)>,
+    /// Items that came since following stopped.
+    pub new_items: usize,
+}
+
+impl ActivityScroll {
+    pub fn is_following(&self) -> bool {
+        self.top.is_none()
+    }
+}
+
+/// A search through the whole run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Search {
+    pub field: TextField,
+    pub is_typing: bool,
+    /// Ids of items, oldest first. Lines of the page on other tabs.
+    pub hits: Vec<u64>,
+    pub at: usize,
+    /// The item of the hit that is shown.
+    pub shown: Option<u64>,
+    /// Not everything was searched yet.
+    pub is_running: bool,
+}
+
+impl Search {
+    pub fn result_text(&self) -> String {
+        match (self.hits.len(), self.is_running) {
+            (0, true) => "searching".to_owned(),
+            (0, false) => "not found".to_owned(),
+            (count, running) => {
+                format!("{} of {count}{}", self.at + 1, if running { " so far" } else { "" })
+            }
+        }
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Filter {
+    pub field: TextField,
+    pub is_typing: bool,
+}
+
+/// A remark in the footer until the next key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Note {
+    pub text: String,
+    pub is_failure: bool,
+}
+
+#[derive(Debug, Default)]
+pub struct Model {
+    pub screen: Screen,
+    pub selection: Option<Selection>,
+    pub older_open: bool,
+    pub filter: Option<Filter>,
+    pub tab: Tab,
+    pub activity: ActivityScroll,
+    pub story: usize,
+    pub story_scroll: usize,
+    pub file: usize,
+    pub diff_scroll: usize,
+    pub check: usize,
+    /// The iteration whose output is shown; `None` for the current or else the last failure.
+    pub check_iteration: Option<u32>,
+    /// `None` shows the end of the output.
+    pub check_scroll: Option<usize>,
+    pub whole_output: bool,
+    pub report_scroll: usize,
+    pub search: Option<Search>,
+    pub dialog: Option<Dialog>,
+    pub note: Option<Note>,
+    pub requests: Vec<PendingRequest>,
+    /// Texts that were not sent, by run and dialog.
+    drafts: HashMap<(String, &'static str), String>,
+    /// Where the last click was, for double clicks.
+    last_click: Option<(i64, Target)>,
+    /// For new runs.
+    pub directory: PathBuf,
+    /// As drawn last.
+    pub layout: Layout,
+}
+
+#[derive(Debug)]
+pub enum Message {
+    Key(Key),
+    Paste(String),
+    Mouse {
+        action: MouseAction,
+        at: Position,
+    },
+    /// The monitor noticed something, or a second has passed.
+    DataChanged,
+    /// Items that were added at the end of the transcript.
+    NewItems(usize),
+    /// An effect has ended. `Err` is the message for a person.
+    Done {
+        request: RequestKind,
+        run: String,
+        result: Result<(), String>,
+    },
+    Started(Result<String, String>),
+    /// The text from `$EDITOR`.
+    Edited(Result<String, String>),
+    Hits {
+        hits: Vec<u64>,
+        is_running: bool,
+    },
+    /// Something else went wrong, or right.
+    Note(Note),
+}
+
+/// What [`app`](crate::app) has to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    Quit,
+    Tell {
+        run: String,
+        text: String,
+        delivery: Delivery,
+    },
+    Answer {
+        run: String,
+        question: String,
+        text: String,
+    },
+    Pause(String),
+    Resume(String),
+    Stop {
+        run: String,
+        now: bool,
+    },
+    Start(NewRun),
+    Attach(String),
+    OpenReport(String),
+    Copy(String),
+    Edit(String),
+    /// Reads runs from before yesterday.
+    LoadOlderRuns,
+    LoadEarlier,
+    LoadLater,
+    GoToEnd,
+    GoToStart,
+    GoToItem(u64),
+    GoToIteration(u32),
+    Search(String),
+}
+
+impl Model {
+    pub fn new(directory: PathBuf, run: Option<String>) -> Model {
+        let screen = if run.is_some() { Screen::Run } else { Screen::Fleet };
+        let selection = run.map(Selection::Run);
+        Model { directory, screen, selection, ..Model::default() }
+    }
+
+    /// The run of the preview or the run page.
+    pub fn shown_run(&self) -> Option<&str> {
+        match &self.selection {
+            Some(Selection::Run(id)) => Some(id),
+            _ => None,
+        }
+    }
+
+    pub fn matches(&self, card: &RunCard) -> bool {
+        let Some(filter) = &self.filter else { return true };
+        let wanted = filter.field.text().to_lowercase();
+        [&card.name, &card.project].iter().any(|text| text.to_lowercase().contains(&wanted))
+    }
+
+    pub(crate) fn selected_line(&self, lines: &[FleetLine<'_>]) -> Option<usize> {
+        let selection = self.selection.as_ref()?;
+        lines.iter().position(|line| line.selection().as_ref() == Some(selection))
+    }
+
+    pub fn update(&mut self, message: Message, data: &Data<'_>) -> Vec<Effect> {
+        let shown = self.shown_run().map(ToOwned::to_owned);
+        let effects = match message {
+            Message::Key(key) => self.press(key, data),
+            Message::Paste(text) => {
+                self.paste(&text);
+                Vec::new()
+            }
+            Message::Mouse { action, at } => self.mouse(action, at, data),
+            Message::DataChanged => Vec::new(),
+            Message::NewItems(count) => {
+                if !self.activity.is_following() {
+                    self.activity.new_items += count;
+                }
+                Vec::new()
+            }
+            Message::Done { request, run, result } => {
+                self.action_done(request, &run, result, data);
+                Vec::new()
+            }
+            Message::Started(result) => {
+                self.run_started(result);
+                Vec::new()
+            }
+            Message::Edited(result) => {
+                self.text_edited(result);
+                Vec::new()
+            }
+            Message::Hits { hits, is_running } => self.found(hits, is_running),
+            Message::Note(note) => {
+                self.note = Some(note);
+                Vec::new()
+            }
+        };
+        self.settle_requests(data);
+        self.keep_selection(data);
+        if self.shown_run() != shown.as_deref() {
+            self.leave_run();
+        }
+        effects
+    }
+
+    fn press(&mut self, key: Key, data: &Data<'_>) -> Vec<Effect> {
+        self.note = None;
+        if key == Key::Ctrl('c') {
+            return vec![Effect::Quit];
+        }
+        if self.layout.is_too_small {
+            return match key {
+                Key::Char('q') => vec![Effect::Quit],
+                _ => Vec::new(),
+            };
+        }
+        if self.dialog.is_some() {
+            return self.press_in_dialog(key, data);
+        }
+        if self.search.as_ref().is_some_and(|search| search.is_typing) {
+            return self.type_search(key);
+        }
+        if self.filter.as_ref().is_some_and(|filter| filter.is_typing) {
+            self.type_filter(key);
+            return Vec::new();
+        }
+        match keys::command_for(key) {
+            Some(command) => self.command(command, data),
+            None => Vec::new(),
+        }
+    }
+
+    pub(crate) fn command(&mut self, command: Command, data: &Data<'_>) -> Vec<Effect> {
+        match command {
+            Command::Quit => return vec![Effect::Quit],
+            Command::Help => self.dialog = Some(Dialog::Help { scroll: 0 }),
+            Command::New => self.open_new_run(data),
+            Command::Filter => self.open_filter(),
+            _ if !data.has_runs() => self.say("There are no runs yet. Press n to start one."),
+            Command::Search => self.open_search(),
+            Command::Open => return self.open(data),
+            Command::Back => self.back(),
+            Command::NextTab => self.show_tab(self.tab.step(1)),
+            Command::PreviousTab => self.show_tab(self.tab.step(Tab::ALL.len() - 1)),
+            Command::Tab(at) => self.show_tab(Tab::ALL[at.min(Tab::ALL.len() - 1)]),
+            Command::Up
+            | Command::Down
+            | Command::PageUp
+            | Command::PageDown
+            | Command::First
+            | Command::Last => {
+                return self.movement(command, data);
+            }
+            Command::Before => return self.step_section(false, data),
+            Command::After => return self.step_section(true, data),
+            Command::Tell => self.open_tell(data),
+            Command::Answer => self.open_answer(data),
+            Command::Pause => return self.pause(data),
+            Command::Resume => return self.resume(data),
+            Command::Stop => self.open_stop(data),
+            Command::Attach | Command::Report | Command::CopyId => {
+                return self.look_elsewhere(command, data);
+            }
+        }
+        Vec::new()
+    }
+
+    pub(crate) fn say(&mut self, text: impl Into<String>) {
+        self.note = Some(Note { text: text.into(), is_failure: false });
+    }
+
+    fn show_tab(&mut self, tab: Tab) {
+        if self.screen == Screen::Fleet && !self.layout.is_wide {
+            self.screen = Screen::Run;
+        }
+        self.tab = tab;
+        self.search = None;
+    }
+
+    fn open(&mut self, data: &Data<'_>) -> Vec<Effect> {
+        match (&self.selection, self.screen, self.tab) {
+            (Some(Selection::Older), Screen::Fleet, _) => {
+                self.open_older(data);
+                return vec![Effect::LoadOlderRuns];
+            }
+            (Some(Selection::Run(_)), Screen::Fleet, _) => self.screen = Screen::Run,
+            (_, Screen::Run, Tab::Stories) => {
+                // Which files belong to a story is not known: it is the diff of the run.
+                self.show_tab(Tab::Diff);
+            }
+            (_, Screen::Run, Tab::Checks) => {
+                self.whole_output = !self.whole_output;
+                self.check_scroll = None;
+            }
+            _ => {}
+        }
+        Vec::new()
+    }
+
+    /// Shows older runs, and selects the first of them.
+    fn open_older(&mut self, data: &Data<'_>) {
+        let lines = fleet_lines(data, self, self.layout.fleet_height, self.layout.is_spaced);
+        let last = lines.iter().rev().find_map(|line| match line {
+            FleetLine::Card(card) => Some(&card.id),
+            _ => None,
+        });
+        let mut cards = data.overview.cards().skip_while(|card| Some(&card.id) != last);
+        let next = cards.nth(1).map(|card| &card.id).or(last);
+        self.selection = next.map(|id| Selection::Run(id.clone()));
+        self.older_open = true;
+    }
+
+    fn back(&mut self) {
+        match () {
+            () if self.search.is_some() => self.search = None,
+            () if self.screen == Screen::Run && self.whole_output => self.whole_output = false,
+            () if self.screen == Screen::Run => self.screen = Screen::Fleet,
+            () if self.filter.is_some() => self.filter = None,
+            () if self.older_open => self.older_open = false,
+            () => self.say("Press q to leave. Runs continue."),
+        }
+    }
+
+    fn open_filter(&mut self) {
+        self.screen = Screen::Fleet;
+        let field = self.filter.take().map(|filter| filter.field).unwrap_or_default();
+        self.filter = Some(Filter { field, is_typing: true });
+    }
+
+    fn type_filter(&mut self, key: Key) {
+        let Some(filter) = &mut self.filter else { return };
+        match key {
+            Key::Esc => self.filter = None,
+            Key::Enter if filter.field.is_blank() => self.filter = None,
+            Key::Enter | Key::Up | Key::Down => filter.is_typing = false,
+            Key::Ctrl('j') => {}
+            _ => {
+                filter.field.press(key);
+            }
+        }
+    }
+
+    fn open_search(&mut self) {
+        if self.screen == Screen::Fleet && !self.layout.is_wide {
+            self.screen = Screen::Run;
+        }
+        self.search = Some(Search { is_typing: true, ..Search::default() });
+    }
+
+    fn type_search(&mut self, key: Key) -> Vec<Effect> {
+        let Some(search) = &mut self.search else { return Vec::new() };
+        match key {
+            Key::Esc => self.search = None,
+            Key::Enter if search.field.is_blank() => self.search = None,
+            Key::Enter => {
+                search.is_typing = false;
+                if self.tab != Tab::Activity {
+                    let hits = std::mem::take(&mut self.layout.matches);
+                    return self.found(hits, false);
+                }
+                search.is_running = true;
+                return vec![Effect::Search(search.field.text().to_owned())];
+            }
+            Key::Ctrl('j') => {}
+            _ => {
+                search.field.press(key);
+            }
+        }
+        Vec::new()
+    }
+
+    /// Of the activity, shows the last hit first: what happened recently matters most.
+    fn found(&mut self, hits: Vec<u64>, is_running: bool) -> Vec<Effect> {
+        let Some(search) = &mut self.search else { return Vec::new() };
+        search.hits = hits;
+        search.is_running = is_running;
+        if is_running || search.hits.is_empty() {
+            return Vec::new();
+        }
+        search.at = if self.tab == Tab::Activity { search.hits.len() - 1 } else { 0 };
+        self.show_hit()
+    }
+
+    fn show_hit(&mut self) -> Vec<Effect> {
+        let Some(search) = &mut self.search else { return Vec::new() };
+        let Some(hit) = search.hits.get(search.at).copied() else { return Vec::new() };
+        search.shown = Some(hit);
+        if self.tab != Tab::Activity {
+            self.show_line(usize::try_from(hit).unwrap_or(usize::MAX));
+            return Vec::new();
+        }
+        self.activity.top = Some((hit, 0));
+        vec![Effect::GoToItem(hit)]
+    }
+
+    fn step_hit(&mut self, forward: bool) -> Vec<Effect> {
+        let Some(search) = &mut self.search else { return Vec::new() };
+        let count = search.hits.len();
+        if count == 0 {
+            return Vec::new();
+        }
+        search.at = (search.at + if forward { 1 } else { count - 1 }) % count;
+        self.show_hit()
+    }
+
+    /// Selects the first run if nothing is selected, or if the selected one is gone.
+    fn keep_selection(&mut self, data: &Data<'_>) {
+        let exists = match &self.selection {
+            Some(Selection::Run(id)) => {
+                data.card(id).is_some_and(|card| self.matches(card) || self.screen == Screen::Run)
+            }
+            Some(Selection::Older) => !self.older_open && self.filter.is_none(),
+            None => false,
+        };
+        if !exists {
+            let first = data.overview.cards().find(|card| self.matches(card));
+            self.selection = match first {
+                Some(card) => Some(Selection::Run(card.id.clone())),
+                None => (data.overview.older > 0 && !self.older_open).then_some(Selection::Older),
+            };
+            if self.selection.is_none() {
+                self.screen = Screen::Fleet;
+            }
+        }
+    }
+
+    /// Another run starts at the end of its activity.
+    fn leave_run(&mut self) {
+        self.activity = ActivityScroll::default();
+        self.search = None;
+        (self.story, self.story_scroll, self.file, self.diff_scroll) = (0, 0, 0, 0);
+        (self.check, self.check_iteration, self.check_scroll) = (0, None, None);
+        (self.whole_output, self.report_scroll) = (false, 0);
+    }
+
+    fn paste(&mut self, text: &str) {
+        if let Some(dialog) = &mut self.dialog {
+            if let Some(field) = dialog.field() {
+                field.insert(text);
+            }
+            return;
+        }
+        let line = text.replace('\n', " ");
+        if let Some(search) = self.search.as_mut().filter(|search| search.is_typing) {
+            search.field.insert(&line);
+        } else if let Some(filter) = self.filter.as_mut().filter(|filter| filter.is_typing) {
+            filter.field.insert(&line);
+        } else {
+            self.say("Press i to tell the agent something, then paste.");
+        }
+    }
+
+    fn mouse(&mut self, action: MouseAction, at: Position, data: &Data<'_>) -> Vec<Effect> {
+        const DOUBLE_CLICK_MS: i64 = 400;
+        if self.dialog.is_some() {
+            return self.mouse_in_dialog(action);
+        }
+        let is_pane =
+            |target: &Target| matches!(target, Target::Fleet | Target::Detail | Target::Dialog);
+        if action != MouseAction::Press {
+            let pane = self.layout.hit(at, is_pane).cloned();
+            return self.wheel(action == MouseAction::WheelUp, pane.as_ref(), data);
+        }
+        let Some(target) = self.layout.hit(at, |target| !is_pane(target)).cloned() else {
+            return Vec::new();
+        };
+        self.note = None;
+        let click = (data.now_ms, target.clone());
+        let last = self.last_click.replace(click);
+        let is_double =
+            last.is_some_and(|(ms, last)| last == target && data.now_ms - ms < DOUBLE_CLICK_MS);
+        match target {
+            Target::Run(id) => {
+                self.selection = Some(Selection::Run(id));
+                if is_double {
+                    return self.open(data);
+                }
+            }
+            Target::OlderRuns => {
+                self.selection = Some(Selection::Older);
+                if is_double {
+                    return self.open(data);
+                }
+            }
+            Target::Tab(tab) => self.show_tab(tab),
+            Target::Command(command) => return self.command(command, data),
+            Target::Story(at) => (self.story, self.story_scroll) = (at, 0),
+            Target::File(at) => (self.file, self.diff_scroll) = (at, 0),
+            Target::Check(at) => {
+                (self.check, self.check_iteration, self.check_scroll) = (at, None, None)
+            }
+            Target::Fleet | Target::Detail | Target::Dialog => {}
+        }
+        Vec::new()
+    }
+}

@@ -1,0 +1,72 @@
+//! Actions on the selected run. A key that cannot work says why.
+
+use ralph_report::state_word::StateWord;
+
+use super::{Effect, Model};
+use crate::data::Data;
+use crate::keys::Command;
+
+impl Model {
+    pub(super) fn pause(&mut self, data: &Data<'_>) -> Vec<Effect> {
+        let Some(card) = self.selected_run().and_then(|id| data.card(id)) else {
+            self.say("Select a run first.");
+            return Vec::new();
+        };
+        let problem = match card.state {
+            _ if !card.is_alive => Some("does not run; nothing to pause."),
+            StateWord::Paused => Some("is paused already; r resumes it."),
+            _ if card.is_pausing => Some("pauses already, after this iteration."),
+            _ => None,
+        };
+        if let Some(problem) = problem {
+            let text = format!("{} {problem}", card.name);
+            self.say(text);
+            return Vec::new();
+        }
+        vec![Effect::Pause(card.id.clone())]
+    }
+
+    pub(super) fn resume(&mut self, data: &Data<'_>) -> Vec<Effect> {
+        let Some(card) = self.selected_run().and_then(|id| data.card(id)) else {
+            self.say("Select a run first.");
+            return Vec::new();
+        };
+        let can_resume = match card.state {
+            StateWord::Paused => true,
+            StateWord::Complete => false,
+            _ => card.is_pausing || !card.is_alive,
+        };
+        if !can_resume {
+            let text = format!("{} is {}; nothing to resume.", card.name, card.word());
+            self.say(text);
+            return Vec::new();
+        }
+        vec![Effect::Resume(card.id.clone())]
+    }
+
+    pub(super) fn look_elsewhere(&mut self, command: Command, data: &Data<'_>) -> Vec<Effect> {
+        let Some(card) = self.selected_run().and_then(|id| data.card(id)) else {
+            self.say("Select a run first.");
+            return Vec::new();
+        };
+        match command {
+            Command::Attach if !card.is_alive => {
+                let text = format!("{} does not run; there is no window.", card.name);
+                self.say(text);
+                Vec::new()
+            }
+            Command::Attach => vec![Effect::Attach(card.id.clone())],
+            Command::Report => {
+                let effect = Effect::OpenReport(card.id.clone());
+                self.say("Opening the report in a browser.");
+                vec![effect]
+            }
+            _ => {
+                let effect = Effect::Copy(card.id.clone());
+                let text = format!("Copied {}.", card.id);
+                self.say(text);
+                vec![effect]
+            }
+        }
+    }
+}

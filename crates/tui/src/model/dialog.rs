@@ -1,0 +1,430 @@
+//! Dialogs: tell, answer, stop, new run and help.
+
+use std::path::PathBuf;
+
+use ralph_monitor::NewRun;
+use ralph_monitor::actions::Delivery;
+
+use super::{Effect, Model, Note, RequestKind};
+use crate::data::{Data, question_of};
+use crate::input::{Key, MouseAction};
+use crate::text_field::TextField;
+
+/// Keys that were meant for another screen must not stop a run.
+const STOP_DEAF_MS: i64 = 300;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Dialog {
+    Tell(TellDialog),
+    Answer(AnswerDialog),
+    Stop(StopDialog),
+    New(NewRunDialog),
+    Help { scroll: usize },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TellDialog {
+    pub run: String,
+    pub field: TextField,
+    pub delivery: Delivery,
+    pub error: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AnswerDialog {
+    pub run: String,
+    pub question: String,
+    pub field: TextField,
+    pub error: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StopDialog {
+    pub run: String,
+    pub opened_ms: i64,
+    pub error: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NewRunField {
+    Directory,
+    Agent,
+    Prompt,
+    Limit,
+    Sandbox,
+}
+
+impl NewRunField {
+    pub const ALL: [NewRunField; 5] = [
+        NewRunField::Directory,
+        NewRunField::Agent,
+        NewRunField::Prompt,
+        NewRunField::Limit,
+        NewRunField::Sandbox,
+    ];
+
+    fn step(self, by: usize) -> NewRunField {
+        let at = NewRunField::ALL.iter().position(|field| *field == self).unwrap_or(0);
+        NewRunField::ALL[(at + by) % NewRunField::ALL.len()]
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewRunDialog {
+    pub directory: TextField,
+    pub agent: TextField,
+    pub prompt: TextField,
+    pub limit: TextField,
+    pub sandbox: bool,
+    pub focus: NewRunField,
+    pub error: Option<String>,
+    /// It is being started.
+    pub is_starting: bool,
+}
+
+impl NewRunDialog {
+    fn text(&mut self) -> Option<&mut TextField> {
+        match self.focus {
+            NewRunField::Directory => Some(&mut self.directory),
+            NewRunField::Agent => Some(&mut self.agent),
+            NewRunField::Prompt => Some(&mut self.prompt),
+            NewRunField::Limit => Some(&mut self.limit),
+            NewRunField::Sandbox => None,
+        }
+    }
+
+    fn new_run(&self) -> Result<NewRun, (NewRunField, &'static str)> {
+        let max_iterations = self.limit.text().trim().parse().ok().filter(|limit| *limit > 0);
+        match () {
+            () if self.directory.is_blank() => Err((NewRunField::Directory, "Which directory?")),
+            () if self.agent.is_blank() => Err((NewRunField::Agent, "Which agent?")),
+            () if self.prompt.is_blank() => Err((NewRunField::Prompt, "What should it do?")),
+            () => Ok(NewRun {
+                directory: PathBuf::from(self.directory.text().trim()),
+                agent: self.agent.text().trim().to_owned(),
+                prompt: self.prompt.text().to_owned(),
+                max_iterations: max_iterations
+                    .ok_or((NewRunField::Limit, "The limit is a number above 0."))?,
+                sandbox: self.sandbox,
+            }),
+        }
+    }
+}
+
+impl Dialog {
+    /// The field that takes text now.
+    pub(super) fn field(&mut self) -> Option<&mut TextField> {
+        match self {
+            Dialog::Tell(dialog) => Some(&mut dialog.field),
+            Dialog::Answer(dialog) => Some(&mut dialog.field),
+            Dialog::New(dialog) => dialog.text(),
+            Dialog::Stop(_) | Dialog::Help { .. } => None,
+        }
+    }
+
+    fn set_error(&mut self, message: String) {
+        match self {
+            Dialog::Tell(TellDialog { error, .. })
+            | Dialog::Answer(AnswerDialog { error, .. })
+            | Dialog::Stop(StopDialog { error, .. })
+            | Dialog::New(NewRunDialog { error, .. }) => *error = Some(message),
+            Dialog::Help { .. } => {}
+        }
+    }
+
+    /// The run and the kind of text, for drafts.
+    fn draft_key(&self) -> Option<(String, &'static str)> {
+        match self {
+            Dialog::Tell(dialog) => Some((dialog.run.clone(), "tell")),
+            Dialog::Answer(dialog) => Some((dialog.question.clone(), "answer")),
+            Dialog::New(_) => Some((String::new(), "prompt")),
+            Dialog::Stop(_) | Dialog::Help { .. } => None,
+        }
+    }
+
+    fn draft(&self) -> &str {
+        match self {
+            Dialog::Tell(dialog) => dialog.field.text(),
+            Dialog::Answer(dialog) => dialog.field.text(),
+            Dialog::New(dialog) => dialog.prompt.text(),
+            Dialog::Stop(_) | Dialog::Help { .. } => "",
+        }
+    }
+}
+
+impl Model {
+    fn draft_for(&self, id: &str, kind: &'static str) -> TextField {
+        let text = self.drafts.get(&(id.to_owned(), kind)).cloned();
+        TextField::new(text.unwrap_or_default())
+    }
+
+    pub(super) fn open_tell(&mut self, data: &Data<'_>) {
+        let Some(card) = self.selected_run().and_then(|id| data.card(id)) else {
+            self.say("Select a run first.");
+            return;
+        };
+        if !card.is_alive && card.state != ralph_report::state_word::StateWord::Interrupted {
+            let text = format!("{} has ended; nobody would read it.", card.name);
+            self.say(text);
+            return;
+        }
+        self.dialog = Some(Dialog::Tell(TellDialog {
+            run: card.id.clone(),
+            field: self.draft_for(&card.id, "tell"),
+            delivery: Delivery::Next,
+            error: None,
+        }));
+    }
+
+    /// The question of the selected run, or else the oldest one.
+    pub(super) fn open_answer(&mut self, data: &Data<'_>) {
+        let selected = self.selected_run().and_then(|id| data.card(id));
+        let asking = selected.filter(|card| question_of(card).is_some()).or(data.oldest_question());
+        let Some((card, question)) = asking.and_then(|card| Some((card, question_of(card)?)))
+        else {
+            let text = match selected {
+                Some(card) => format!("{} is {}; nothing to answer.", card.name, card.word()),
+                None => "No run asks anything.".to_owned(),
+            };
+            self.say(text);
+            return;
+        };
+        self.dialog = Some(Dialog::Answer(AnswerDialog {
+            run: card.id.clone(),
+            question: question.to_owned(),
+            field: self.draft_for(question, "answer"),
+            error: None,
+        }));
+        self.selection = Some(super::Selection::Run(card.id.clone()));
+    }
+
+    pub(super) fn open_stop(&mut self, data: &Data<'_>) {
+        let Some(card) = self.selected_run().and_then(|id| data.card(id)) else {
+            self.say("Select a run first.");
+            return;
+        };
+        if !card.is_alive {
+            let text = format!("{} does not run; nothing to stop.", card.name);
+            self.say(text);
+            return;
+        }
+        let run = card.id.clone();
+        self.dialog = Some(Dialog::Stop(StopDialog { run, opened_ms: data.now_ms, error: None }));
+    }
+
+    pub(super) fn open_new_run(&mut self, data: &Data<'_>) {
+        let selected = self.selected_run().and_then(|id| data.card(id));
+        let directory = selected
+            .map_or_else(|| self.directory.display().to_string(), |card| card.directory.clone());
+        let agent = selected.map_or("claude", |card| card.agent.as_str()).to_owned();
+        self.dialog = Some(Dialog::New(NewRunDialog {
+            directory: TextField::new(directory),
+            agent: TextField::new(agent),
+            prompt: self.draft_for("", "prompt"),
+            limit: TextField::new("20".to_owned()),
+            sandbox: selected.is_none_or(|card| card.sandboxed),
+            focus: NewRunField::Prompt,
+            error: None,
+            is_starting: false,
+        }));
+    }
+
+    pub(super) fn press_in_dialog(&mut self, key: Key, data: &Data<'_>) -> Vec<Effect> {
+        if key == Key::Esc {
+            self.close_dialog();
+            return Vec::new();
+        }
+        let Some(dialog) = &mut self.dialog else { return Vec::new() };
+        match dialog {
+            Dialog::Help { scroll } => {
+                match key {
+                    Key::Up | Key::Char('k') => *scroll = scroll.saturating_sub(1),
+                    Key::Down | Key::Char('j') => *scroll += 1,
+                    Key::PageUp => *scroll = scroll.saturating_sub(10),
+                    Key::PageDown => *scroll += 10,
+                    Key::Char('q' | '?') | Key::Enter => self.dialog = None,
+                    _ => {}
+                }
+                Vec::new()
+            }
+            Dialog::Stop(_) => self.press_in_stop(key, data),
+            Dialog::Tell(_) | Dialog::Answer(_) | Dialog::New(_) => self.press_in_text(key),
+        }
+    }
+
+    /// Keeps what was typed as a draft.
+    fn close_dialog(&mut self) {
+        let Some(dialog) = self.dialog.take() else { return };
+        let Some(key) = dialog.draft_key() else { return };
+        match dialog.draft().trim().is_empty() {
+            true => drop(self.drafts.remove(&key)),
+            false => {
+                self.drafts.insert(key, dialog.draft().to_owned());
+                self.say("Kept as a draft until you leave.");
+            }
+        }
+    }
+
+    fn press_in_stop(&mut self, key: Key, data: &Data<'_>) -> Vec<Effect> {
+        let Some(Dialog::Stop(StopDialog { run, opened_ms, .. })) = &self.dialog else {
+            return Vec::new();
+        };
+        if data.now_ms - opened_ms < STOP_DEAF_MS {
+            return Vec::new();
+        }
+        let run = run.clone();
+        match key {
+            Key::Char('f') => vec![Effect::Stop { run, now: false }],
+            Key::Char('e') => vec![Effect::Stop { run, now: true }],
+            Key::Char('p') => vec![Effect::Pause(run)],
+            Key::Char('n') => {
+                self.dialog = None;
+                Vec::new()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn press_in_text(&mut self, key: Key) -> Vec<Effect> {
+        match (&mut self.dialog, key) {
+            (Some(Dialog::New(dialog)), _) if dialog.is_starting => {}
+            (Some(dialog), Key::Ctrl('e')) => {
+                let text = dialog.field().map(|field| field.text().to_owned());
+                return text.map(Effect::Edit).into_iter().collect();
+            }
+            (Some(Dialog::New(dialog)), Key::Tab) => dialog.focus = dialog.focus.step(1),
+            (Some(Dialog::New(dialog)), Key::BackTab) => {
+                dialog.focus = dialog.focus.step(NewRunField::ALL.len() - 1);
+            }
+            (Some(Dialog::New(dialog)), Key::Char(' ')) if dialog.focus == NewRunField::Sandbox => {
+                dialog.sandbox = !dialog.sandbox;
+            }
+            (Some(Dialog::New(dialog)), Key::Ctrl('j')) if dialog.focus != NewRunField::Prompt => {}
+            (Some(Dialog::Tell(dialog)), Key::Tab) => {
+                dialog.delivery = match dialog.delivery {
+                    Delivery::Next => Delivery::Now,
+                    Delivery::Now => Delivery::Every,
+                    Delivery::Every => Delivery::Next,
+                };
+            }
+            (Some(Dialog::Tell(dialog)), Key::BackTab) => {
+                dialog.delivery = match dialog.delivery {
+                    Delivery::Next => Delivery::Every,
+                    Delivery::Now => Delivery::Next,
+                    Delivery::Every => Delivery::Now,
+                };
+            }
+            (Some(dialog), Key::Enter) => return send(dialog),
+            (Some(dialog), _) => {
+                if let Some(field) = dialog.field() {
+                    field.press(key);
+                }
+            }
+            (None, _) => {}
+        }
+        Vec::new()
+    }
+
+    pub(super) fn mouse_in_dialog(&mut self, action: MouseAction) -> Vec<Effect> {
+        if let Some(Dialog::Help { scroll }) = &mut self.dialog {
+            match action {
+                MouseAction::WheelUp => *scroll = scroll.saturating_sub(1),
+                MouseAction::WheelDown => *scroll += 1,
+                MouseAction::Press => self.dialog = None,
+            }
+        }
+        Vec::new()
+    }
+
+    /// Closes the dialog of an action that worked; shows the error in the one that did not.
+    pub(super) fn action_done(
+        &mut self,
+        kind: RequestKind,
+        run: &str,
+        result: Result<(), String>,
+        data: &Data<'_>,
+    ) {
+        match (result, &mut self.dialog) {
+            (Ok(()), _) => {
+                if let Some(key) = self.dialog.take().and_then(|dialog| dialog.draft_key()) {
+                    self.drafts.remove(&key);
+                }
+                self.request(run, kind, data.now_ms);
+            }
+            (Err(message), Some(dialog)) => dialog.set_error(message),
+            (Err(text), None) => self.note = Some(Note { text, is_failure: true }),
+        }
+    }
+
+    pub(super) fn run_started(&mut self, result: Result<String, String>) {
+        match result {
+            Ok(name) => {
+                self.dialog = None;
+                self.drafts.remove(&(String::new(), "prompt"));
+                self.say(format!("Started {name}."));
+            }
+            Err(message) => {
+                if let Some(Dialog::New(dialog)) = &mut self.dialog {
+                    dialog.is_starting = false;
+                    dialog.error = Some(message);
+                } else {
+                    self.note = Some(Note { text: message, is_failure: true });
+                }
+            }
+        }
+    }
+
+    pub(super) fn text_edited(&mut self, result: Result<String, String>) {
+        let Some(dialog) = &mut self.dialog else { return };
+        match result {
+            Ok(text) => {
+                if let Some(field) = dialog.field() {
+                    let mut new = TextField::default();
+                    new.insert(text.trim_end_matches('\n'));
+                    *field = new;
+                }
+            }
+            Err(message) => dialog.set_error(message),
+        }
+    }
+}
+
+/// The effect of `Enter`.
+fn send(dialog: &mut Dialog) -> Vec<Effect> {
+    let nothing = "Nothing is written yet.";
+    let effect = match dialog {
+        Dialog::Tell(TellDialog { field, .. }) | Dialog::Answer(AnswerDialog { field, .. })
+            if field.is_blank() =>
+        {
+            Err(nothing)
+        }
+        Dialog::Tell(TellDialog { run, field, delivery, .. }) => Ok(Effect::Tell {
+            run: run.clone(),
+            text: field.text().to_owned(),
+            delivery: *delivery,
+        }),
+        Dialog::Answer(AnswerDialog { run, question, field, .. }) => Ok(Effect::Answer {
+            run: run.clone(),
+            question: question.clone(),
+            text: field.text().to_owned(),
+        }),
+        Dialog::New(new) => match new.new_run() {
+            Ok(run) => {
+                new.is_starting = true;
+                Ok(Effect::Start(run))
+            }
+            Err((field, question)) => {
+                new.focus = field;
+                Err(question)
+            }
+        },
+        Dialog::Stop(_) | Dialog::Help { .. } => return Vec::new(),
+    };
+    match effect {
+        Ok(effect) => vec![effect],
+        Err(message) => {
+            dialog.set_error(message.to_owned());
+            Vec::new()
+        }
+    }
+}

@@ -1,0 +1,396 @@
+//! Every key, on the invented evening.
+
+use ratatui_core::layout::Position;
+
+use ralph_monitor::actions::Delivery;
+
+use super::{Dialog, Effect, Message, NewRunField, RequestKind, Screen, Selection, Tab};
+use crate::input::{Key, MouseAction};
+use crate::keys::{BINDINGS, Command};
+use crate::view::Target;
+use crate::view::tests::Evening;
+
+fn selected(evening: &Evening) -> String {
+    match &evening.model.selection {
+        Some(Selection::Run(id)) => evening.source.data().card(id).unwrap().name.clone(),
+        Some(Selection::Older) => "older".to_owned(),
+        None => "none".to_owned(),
+    }
+}
+
+fn note(evening: &Evening) -> &str {
+    evening.model.note.as_ref().map_or("", |note| &note.text)
+}
+
+fn select(evening: &mut Evening, name: &str) {
+    evening.press("g");
+    while selected(evening) != name {
+        evening.press("j");
+    }
+}
+
+#[test]
+fn arrows_and_letters_move_through_the_fleet() {
+    let mut evening = Evening::new(120, 36);
+    assert_eq!(selected(&evening), "reset-mail");
+    evening.keys(&[Key::Down, Key::Char('j'), Key::Up, Key::Char('k'), Key::Up]);
+    assert_eq!(selected(&evening), "reset-mail");
+    evening.press("G");
+    assert_eq!(selected(&evening), "older");
+    evening.press("k");
+    assert_eq!(selected(&evening), "bench");
+    evening.press("g");
+    assert_eq!(selected(&evening), "reset-mail");
+    evening.keys(&[Key::PageDown, Key::PageUp]);
+    assert_eq!(selected(&evening), "reset-mail");
+}
+
+#[test]
+fn enter_opens_older_runs_and_escape_closes_them() {
+    let mut evening = Evening::new(120, 36);
+    evening.press("G");
+    evening.keys(&[Key::Enter]);
+    assert_eq!(evening.effects, [Effect::LoadOlderRuns]);
+    assert_eq!(selected(&evening), "invoice-pdf", "the first that was hidden");
+    assert!(evening.screen().contains("yesterday"), "{}", evening.screen());
+    evening.keys(&[Key::Esc]);
+    assert!(!evening.model.older_open);
+}
+
+#[test]
+fn enter_opens_run_and_escape_goes_back() {
+    let mut evening = Evening::new(120, 36);
+    evening.keys(&[Key::Enter]);
+    assert_eq!(evening.model.screen, Screen::Run);
+    evening.keys(&[Key::Tab]);
+    assert_eq!(evening.model.tab, Tab::Stories);
+    evening.keys(&[Key::BackTab, Key::BackTab]);
+    assert_eq!(evening.model.tab, Tab::Report);
+    for (key, tab) in "12345".chars().zip(Tab::ALL) {
+        evening.press(&key.to_string());
+        assert_eq!(evening.model.tab, tab);
+    }
+    evening.keys(&[Key::Esc]);
+    assert_eq!(evening.model.screen, Screen::Fleet);
+    evening.keys(&[Key::Esc]);
+    assert!(note(&evening).contains("q to leave"));
+    evening.press("3");
+    assert_eq!((evening.model.screen, evening.model.tab), (Screen::Run, Tab::Diff));
+}
+
+#[test]
+fn scrolling_stops_following_and_end_resumes_it() {
+    let mut evening = Evening::new(80, 24);
+    evening.keys(&[Key::Enter]);
+    assert!(evening.screen().contains("following"));
+    evening.press("k");
+    let scrolled = evening.screen();
+    assert!(scrolled.contains("G follows"), "{scrolled}");
+    evening.send(Message::NewItems(3));
+    assert!(evening.screen().contains("3 new, G follows"));
+    evening.press("j");
+    assert!(evening.model.activity.is_following(), "back at the end");
+    evening.press("g");
+    assert!(evening.screen().contains("iteration 1 "), "{}", evening.screen());
+    evening.press("G");
+    assert!(evening.screen().contains("following"));
+}
+
+#[test]
+fn brackets_move_by_iteration() {
+    let mut evening = Evening::new(80, 24);
+    evening.keys(&[Key::Enter]);
+    let first_line =
+        |evening: &mut Evening| evening.screen().lines().nth(7).unwrap().trim().to_owned();
+    evening.press("[");
+    assert!(first_line(&mut evening).starts_with("iteration 9"), "{}", evening.screen());
+    evening.press("[");
+    assert!(first_line(&mut evening).starts_with("iteration 8"), "{}", evening.screen());
+    evening.press("]");
+    assert!(first_line(&mut evening).starts_with("iteration 9"), "{}", evening.screen());
+    evening.press("]");
+    assert!(evening.model.activity.is_following());
+    evening.press("g[");
+    assert_eq!(note(&evening), "This is the first iteration.");
+}
+
+#[test]
+fn brackets_show_older_results_of_a_check() {
+    let mut evening = Evening::new(120, 36);
+    evening.keys(&[Key::Enter]);
+    evening.press("4jj");
+    assert!(evening.screen().contains("last failure: iteration 7"));
+    evening.press("[");
+    assert!(evening.screen().contains("iteration 6 ─"), "{}", evening.screen());
+    evening.press("]]");
+    assert!(evening.screen().contains("iteration 8 ─"), "{}", evening.screen());
+    evening.press("]");
+    assert_eq!(note(&evening), "There is no newer result.");
+    evening.keys(&[Key::Enter]);
+    assert!(evening.model.whole_output);
+}
+
+#[test]
+fn filter_keeps_matching_runs() {
+    let mut evening = Evening::new(120, 36);
+    evening.press("fDOCS");
+    let screen = evening.screen();
+    assert!(screen.contains("slugs") && screen.contains("images"), "{screen}");
+    assert!(!screen.contains("deps-upgrade"), "{screen}");
+    evening.keys(&[Key::Enter]);
+    assert!(["slugs", "docs"].contains(&selected(&evening).as_str()));
+    assert!(evening.screen().contains("filter DOCS   Esc shows all runs"));
+    evening.keys(&[Key::Esc]);
+    assert!(evening.screen().contains("deps-upgrade"));
+    evening.press("fnothing like it");
+    assert!(evening.screen().contains("No run matches"));
+}
+
+#[test]
+fn search_shows_last_hit_and_steps_back() {
+    let mut evening = Evening::new(80, 24);
+    evening.keys(&[Key::Enter]);
+    evening.press("/make e2e");
+    evening.keys(&[Key::Enter]);
+    assert_eq!(evening.effects, [Effect::Search("make e2e".to_owned())]);
+    evening.source.start_search("make e2e");
+    while let Some((hits, is_running)) = evening.source.search_on() {
+        evening.send(Message::Hits { hits, is_running });
+    }
+    let found = evening.screen();
+    assert!(found.contains("of 8"), "{found}");
+    evening.keys(&[Key::Up]);
+    assert_eq!(evening.model.search.as_ref().unwrap().at, 6);
+    evening.keys(&[Key::Down, Key::Down]);
+    assert_eq!(evening.model.search.as_ref().unwrap().at, 0);
+    evening.keys(&[Key::Esc]);
+    assert_eq!(evening.model.search, None);
+    evening.press("4jj/PASSED, 1");
+    evening.keys(&[Key::Enter]);
+    assert!(evening.screen().contains("1 of 1"), "{}", evening.screen());
+    evening.keys(&[Key::Esc]);
+    evening.press("/x");
+    evening.keys(&[Key::Esc]);
+    assert_eq!(evening.model.search, None);
+}
+
+#[test]
+fn tell_sends_text_and_keeps_draft() {
+    let mut evening = Evening::new(80, 24);
+    evening.press("iuse 410");
+    evening.keys(&[Key::Esc]);
+    assert!(note(&evening).contains("draft"));
+    evening.press("i");
+    evening.keys(&[Key::Ctrl('j'), Key::Char('x'), Key::Tab]);
+    evening.send(Message::Paste("pasted\nq".to_owned()));
+    evening.keys(&[Key::Enter]);
+    let text = "use 410\nxpasted\nq".to_owned();
+    let run = evening.model.shown_run().unwrap().to_owned();
+    assert_eq!(
+        evening.effects,
+        [Effect::Tell { run: run.clone(), text: text.clone(), delivery: Delivery::Now }]
+    );
+    let request = RequestKind::Tell(text);
+    let failed = Err("cannot write".to_owned());
+    evening.send(Message::Done { request: request.clone(), run: run.clone(), result: failed });
+    assert!(evening.screen().contains("cannot write"), "the error is in the dialog");
+    evening.send(Message::Done { request, run, result: Ok(()) });
+    assert_eq!(evening.model.dialog, None);
+    assert!(evening.screen().contains("sent, waits for"), "{}", evening.screen());
+    evening.wait_ms(5_000);
+    assert!(evening.screen().contains("no answer from"), "{}", evening.screen());
+    evening.press("i");
+    let Some(Dialog::Tell(dialog)) = &evening.model.dialog else { panic!() };
+    assert!(dialog.field.is_blank(), "a sent text is no draft");
+    evening.keys(&[Key::Enter]);
+    assert!(evening.screen().contains("Nothing is written yet."));
+}
+
+#[test]
+fn editor_replaces_text() {
+    let mut evening = Evening::new(80, 24);
+    evening.press("idraft");
+    evening.keys(&[Key::Ctrl('e')]);
+    assert_eq!(evening.effects, [Effect::Edit("draft".to_owned())]);
+    evening.send(Message::Edited(Ok("from the editor\n".to_owned())));
+    let Some(Dialog::Tell(dialog)) = &evening.model.dialog else { panic!() };
+    assert_eq!(dialog.field.text(), "from the editor");
+}
+
+#[test]
+fn answer_goes_to_selected_or_oldest_question() {
+    let mut evening = Evening::new(80, 24);
+    select(&mut evening, "docs");
+    evening.press("a");
+    assert_eq!(selected(&evening), "reset-mail", "the oldest question");
+    evening.press("410");
+    evening.keys(&[Key::Enter]);
+    let Some(Effect::Answer { question, text, .. }) = evening.effects.pop() else { panic!() };
+    assert_eq!((question.as_str(), text.as_str()), ("q1", "410"));
+}
+
+#[test]
+fn stop_asks_and_ignores_early_keys() {
+    let mut evening = Evening::new(80, 24);
+    evening.press("xe");
+    assert_eq!(evening.effects, [], "within 300 ms");
+    evening.wait_ms(300);
+    evening.press("jqe");
+    let run = evening.model.shown_run().unwrap().to_owned();
+    assert_eq!(evening.effects, [Effect::Stop { run: run.clone(), now: true }]);
+    evening.effects.clear();
+    evening.press("f");
+    assert_eq!(evening.effects, [Effect::Stop { run: run.clone(), now: false }]);
+    evening.effects.clear();
+    evening.press("p");
+    assert_eq!(evening.effects, [Effect::Pause(run)]);
+    for no in [Key::Esc, Key::Char('n')] {
+        evening.model.dialog = None;
+        evening.press("x");
+        evening.wait_ms(300);
+        evening.keys(&[no]);
+        assert_eq!(evening.model.dialog, None, "{no:?}");
+    }
+}
+
+#[test]
+fn keys_that_cannot_work_say_why() {
+    let mut evening = Evening::new(120, 36);
+    let rows = [
+        ("i18n", "p", "i18n is paused already"),
+        ("slugs", "r", "slugs is working; nothing to resume"),
+        ("bench", "x", "bench does not run; nothing to stop"),
+        ("bench", "p", "bench does not run; nothing to pause"),
+        ("bench", "i", "bench has ended"),
+        ("bench", "t", "bench does not run"),
+        ("api-errors", "r", "api-errors is complete; nothing to resume"),
+    ];
+    for (run, key, expected) in rows {
+        select(&mut evening, run);
+        evening.press(key);
+        assert!(note(&evening).contains(expected), "{run} {key}: {}", note(&evening));
+        assert!(evening.screen().contains(expected));
+    }
+    assert_eq!(evening.effects, []);
+}
+
+#[test]
+fn steering_keys_request_what_can_work() {
+    let mut evening = Evening::new(120, 36);
+    type Row = (&'static str, &'static str, fn(String) -> Effect);
+    let rows: [Row; 6] = [
+        ("slugs", "p", Effect::Pause),
+        ("i18n", "r", Effect::Resume),
+        ("deps-upgrade", "r", Effect::Resume),
+        ("slugs", "t", Effect::Attach),
+        ("bench", "o", Effect::OpenReport),
+        ("bench", "y", Effect::Copy),
+    ];
+    for (run, key, expected) in rows {
+        select(&mut evening, run);
+        let id = evening.model.shown_run().unwrap().to_owned();
+        evening.press(key);
+        assert_eq!(evening.effects.pop(), Some(expected(id)), "{run} {key}");
+    }
+}
+
+#[test]
+fn new_run_needs_a_prompt_and_starts_once() {
+    let mut evening = Evening::new(80, 24);
+    evening.press("n");
+    evening.keys(&[Key::Enter]);
+    assert!(evening.screen().contains("What should it do?"));
+    evening.press("Fix it.");
+    evening.keys(&[Key::Tab, Key::Backspace, Key::Backspace, Key::Char('0'), Key::Enter]);
+    assert!(evening.screen().contains("above 0"));
+    evening.keys(&[Key::Backspace, Key::Char('7'), Key::Tab, Key::Char(' '), Key::Enter]);
+    let Some(Effect::Start(new)) = evening.effects.pop() else { panic!() };
+    assert_eq!((new.prompt.as_str(), new.max_iterations, new.sandbox), ("Fix it.", 7, false));
+    evening.keys(&[Key::Enter]);
+    assert_eq!(evening.effects, [], "it is starting already");
+    evening.send(Message::Started(Err("no tmux".to_owned())));
+    assert!(evening.screen().contains("no tmux"));
+    let Some(Dialog::New(dialog)) = &evening.model.dialog else { panic!() };
+    assert_eq!((dialog.prompt.text(), dialog.focus), ("Fix it.", NewRunField::Sandbox));
+    evening.send(Message::Started(Ok("shop".to_owned())));
+    assert_eq!(note(&evening), "Started shop.");
+}
+
+#[test]
+fn mouse_selects_opens_and_scrolls() {
+    let mut evening = Evening::new(120, 36);
+    let at = |evening: &Evening, wanted: &Target| {
+        let (area, _) =
+            evening.model.layout.hits.iter().find(|(_, target)| target == wanted).unwrap();
+        Position { x: area.x + 1, y: area.y }
+    };
+    let click = |evening: &mut Evening, at| {
+        evening.send(Message::Mouse { action: MouseAction::Press, at });
+    };
+    let slugs = Position { x: 5, y: 10 };
+    click(&mut evening, slugs);
+    assert_eq!((selected(&evening).as_str(), evening.model.screen), ("slugs", Screen::Fleet));
+    evening.wait_ms(1_000);
+    click(&mut evening, slugs);
+    assert_eq!(evening.model.screen, Screen::Fleet, "too slow for a double click");
+    click(&mut evening, slugs);
+    assert_eq!(evening.model.screen, Screen::Run);
+    let checks = at(&evening, &Target::Tab(Tab::Checks));
+    click(&mut evening, checks);
+    assert_eq!(evening.model.tab, Tab::Checks);
+    let back = at(&evening, &Target::Command(Command::Back));
+    click(&mut evening, back);
+    assert_eq!(evening.model.screen, Screen::Fleet);
+    evening.send(Message::Mouse { action: MouseAction::WheelDown, at: slugs });
+    assert_eq!(selected(&evening), "flaky-tests");
+    select(&mut evening, "reset-mail");
+    evening.keys(&[Key::Enter, Key::Char('1')]);
+    evening.send(Message::Mouse { action: MouseAction::WheelUp, at: Position { x: 20, y: 20 } });
+    assert!(!evening.model.activity.is_following());
+}
+
+#[test]
+fn small_terminal_knows_only_quit() {
+    let mut evening = Evening::new(40, 8);
+    evening.press("x");
+    assert_eq!(evening.model.dialog, None);
+    evening.press("q");
+    assert_eq!(evening.effects, [Effect::Quit]);
+}
+
+#[test]
+fn quit_works_everywhere() {
+    for keys in ["", "i", "x", "?", "/", "f", "n"] {
+        let mut evening = Evening::new(80, 24);
+        evening.press(keys);
+        evening.keys(&[Key::Ctrl('c')]);
+        assert_eq!(evening.effects, [Effect::Quit], "after {keys:?}");
+    }
+    let mut evening = Evening::new(80, 24);
+    evening.press("q");
+    assert_eq!(evening.effects, [Effect::Quit]);
+}
+
+#[test]
+fn no_key_panics_anywhere() {
+    for size in [(60, 20), (200, 60)] {
+        let mut evening = Evening::new(size.0, size.1);
+        for tab in ["", "1", "2", "3", "4", "5"] {
+            for (key, _) in BINDINGS.iter().flat_map(|binding| binding.keys) {
+                evening.model.dialog = None;
+                evening.model.filter = None;
+                evening.press(tab);
+                evening.keys(&[*key, Key::Char('z'), Key::Enter, Key::Esc]);
+            }
+        }
+    }
+}
+
+#[test]
+fn killed_run_is_shown_as_interrupted() {
+    let mut evening = Evening::new(120, 36);
+    evening.release_locks();
+    let screen = evening.screen();
+    assert!(screen.contains("needs you 7"), "{screen}");
+    assert!(screen.contains("The process of the run is gone. Press r to resume."), "{screen}");
+}

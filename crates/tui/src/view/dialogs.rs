@@ -1,0 +1,337 @@
+//! Boxes above the screen.
+
+use ratatui_core::layout::{Position, Rect};
+
+use ralph_events::text::format_dollars;
+use ralph_monitor::actions::Delivery;
+use ralph_report::run_card::{Bar, BarResult, RunCard};
+use ralph_report::state_word::StateWord;
+use ralph_report::width::wrap;
+
+use super::View;
+use crate::canvas::{Span, span};
+use crate::model::{AnswerDialog, Dialog, NewRunDialog, NewRunField, StopDialog, TellDialog};
+use crate::text_field::TextField;
+use crate::theme::Role;
+
+/// What ends an iteration of a run, going by the finished ones.
+struct Estimate {
+    minutes: u64,
+    usd: Option<f64>,
+}
+
+impl View<'_, '_> {
+    pub(super) fn dialog(&mut self, screen: Rect) {
+        match &self.model.dialog {
+            None => {}
+            Some(Dialog::Tell(dialog)) => self.tell(screen, dialog),
+            Some(Dialog::Answer(dialog)) => self.answer(screen, dialog),
+            Some(Dialog::Stop(dialog)) => self.stop(screen, dialog),
+            Some(Dialog::New(dialog)) => self.new_run(screen, dialog),
+            Some(Dialog::Help { scroll }) => self.help(screen, *scroll),
+        }
+    }
+
+    /// A centred box. Returns its inside without the padding.
+    pub(super) fn open_box(
+        &mut self,
+        screen: Rect,
+        width: u16,
+        height: u16,
+        title: &str,
+        remark: &str,
+    ) -> Rect {
+        let width = width.min(screen.width - 2);
+        let height = height.min(screen.height - 2);
+        let x = screen.x + (screen.width - width) / 2;
+        let y = screen.y + (screen.height - height) / 2;
+        let inside = self.canvas.dialog(Rect { x, y, width, height }, title, remark);
+        Rect { x: inside.x + 2, width: inside.width.saturating_sub(4), ..inside }
+    }
+
+    fn tell(&mut self, screen: Rect, dialog: &TellDialog) {
+        let Some(card) = self.data.card(&dialog.run) else { return };
+        let area = self.open_box(screen, 80, 19, &format!("tell {}", card.name), "");
+        let mut y = area.y + 1;
+        y = self.paragraph(area, y, "Guidance for the agent, in your words.", Role::Ink) + 1;
+        let rows = area.height.saturating_sub(12).clamp(2, 5);
+        self.field(Rect { x: area.x, y, width: area.width, height: rows }, &dialog.field, true);
+        y += rows + 1;
+        let (next, now) = (card.iteration + 1, card.iteration);
+        let about =
+            estimate(card).map_or(String::new(), |it| format!("in about {}", minutes(it.minutes)));
+        let restarts = format!("ends the agent and restarts iteration {now}");
+        let choices = [
+            (Delivery::Next, format!("with iteration {next}"), about.as_str()),
+            (Delivery::Now, "now".to_owned(), restarts.as_str()),
+            (Delivery::Every, "every iteration".to_owned(), "until you clear it"),
+        ];
+        self.canvas.put(area.x, y, 4, "When", Role::Strong);
+        for (delivery, word, remark) in choices {
+            let is_chosen = delivery == dialog.delivery;
+            let mark = if is_chosen { "(•)" } else { "( )" };
+            let role = if is_chosen { Role::Strong } else { Role::Ink };
+            self.canvas.put(area.x + 7, y, 22, &format!("{mark} {word}"), role);
+            self.canvas.put(area.x + 31, y, area.width.saturating_sub(31), remark, Role::Muted);
+            y += 1;
+        }
+        y += 1;
+        let waiting = self.waiting_text(card);
+        self.remark_line(area, y, dialog.error.as_deref(), &waiting);
+        let keys = [
+            ("Enter", "send"),
+            ("Ctrl-J", "new line"),
+            ("Tab", "when"),
+            ("Ctrl-E", "editor"),
+            ("Esc", "keep as draft"),
+        ];
+        self.key_line(area, &keys);
+    }
+
+    /// Guidance that was not delivered yet.
+    fn waiting_text(&self, card: &RunCard) -> String {
+        let guidance = self.data.run(&card.id).map(|run| run.state.steering.guidance.as_slice());
+        let waiting = guidance
+            .unwrap_or_default()
+            .iter()
+            .filter(|it| !it.cleared && it.delivered_in.is_none());
+        match waiting.count() {
+            0 => "Nothing else waits to be delivered.".to_owned(),
+            1 => "Another message waits to be delivered.".to_owned(),
+            count => format!("{count} other messages wait to be delivered."),
+        }
+    }
+
+    fn answer(&mut self, screen: Rect, dialog: &AnswerDialog) {
+        let Some(card) = self.data.card(&dialog.run) else { return };
+        let Some(attention) = &card.attention else { return };
+        let open = self.data.run(&card.id).map(|run| run.state.steering.open_questions().count());
+        let remark = format!("1 of {}", open.unwrap_or(1).max(1));
+        let inner = usize::from(88.min(screen.width - 2) - 6);
+        let lines =
+            |text: &str| -> usize { text.lines().map(|line| wrap(line, inner, inner).len()).sum() };
+        let context = lines(&attention.context).min(usize::from(screen.height / 3));
+        let headline = lines(&attention.text).min(4);
+        let gap = usize::from(context > 0);
+        let height = 15 + headline + context + gap;
+        let height = u16::try_from(height).unwrap_or(u16::MAX);
+        let area = self.open_box(screen, 88, height, &format!("{} asks", card.name), &remark);
+        let mut y = area.y + 1;
+        y = self.paragraph(Rect { height: 5, ..area }, y, &attention.text, Role::Strong) + 1;
+        if context > 0 {
+            let room = Rect { height: y - area.y + u16::try_from(context).unwrap_or(0), ..area };
+            y = self.paragraph(room, y, &attention.context, Role::Ink) + 1;
+        }
+        let goes_on = match card.state {
+            _ if !card.is_alive => "The run has stopped.",
+            StateWord::Asks if card.now.text().starts_with("waits for you") => {
+                "The run waits for you."
+            }
+            _ => "The run continues.",
+        };
+        let asked = format!(
+            "Asked {} in iteration {}. {goes_on}",
+            self.data.ago(attention.since_ms),
+            attention.iteration
+        );
+        y = self.paragraph(area, y, &asked, Role::Muted) + 1;
+        let rows = area.bottom().saturating_sub(y + 6).clamp(1, 3);
+        self.field(Rect { x: area.x, y, width: area.width, height: rows }, &dialog.field, true);
+        y += rows + 1;
+        let goes = format!("Your answer goes into the prompt of iteration {}.", card.iteration + 1);
+        self.remark_line(area, y, dialog.error.as_deref(), &goes);
+        let keys = [
+            ("Enter", "answer"),
+            ("Ctrl-J", "new line"),
+            ("Ctrl-E", "editor"),
+            ("Esc", "keep as draft"),
+        ];
+        self.key_line(area, &keys);
+    }
+
+    fn stop(&mut self, screen: Rect, dialog: &StopDialog) {
+        let Some(card) = self.data.card(&dialog.run) else { return };
+        let number = card.iteration;
+        let height = if screen.width < 76 { 18 } else { 17 };
+        let area = self.open_box(screen, 72, height, &format!("stop {}?", card.name), "");
+        let now = card.now.text();
+        let doing = match (card.state, card.now.time.as_str()) {
+            (StateWord::Waiting | StateWord::Paused, _) => {
+                format!("Iteration {number} waits: {}.", card.now)
+            }
+            (_, "") => format!("Iteration {number} is running: {now}."),
+            (_, time) => format!("Iteration {number} is running: {now}, {time}."),
+        };
+        let mut y = self.paragraph(area, area.y + 1, &doing, Role::Ink) + 1;
+        let about = estimate(card).map(|it| {
+            let money = it.usd.map_or(String::new(), |usd| format!(" and {}", format_dollars(usd)));
+            format!("About {} more{money}, going by earlier iterations.", minutes(it.minutes))
+        });
+        let about = about.map(|text| {
+            text.replacen("minutes more", "more minutes", 1).replacen(
+                "minute more",
+                "more minute",
+                1,
+            )
+        });
+        let end = format!(
+            "Ends the agent and everything it started. Changed files stay as they are; \
+             iteration {number} is neither checked nor committed."
+        );
+        let choices = [
+            ("f", format!("finish iteration {number}, then stop"), about.unwrap_or_default()),
+            ("e", "end it now".to_owned(), end),
+            ("p", format!("pause after iteration {number} instead"), String::new()),
+        ];
+        for (key, text, detail) in choices {
+            self.canvas.put(area.x, y, 1, key, Role::Strong);
+            self.canvas.put(area.x + 3, y, area.width - 3, &text, Role::Ink);
+            let indented = Rect { x: area.x + 3, width: area.width - 3, ..area };
+            y = if detail.is_empty() {
+                y + 1
+            } else {
+                self.paragraph(indented, y + 1, &detail, Role::Muted)
+            };
+            y += 1;
+        }
+        self.remark_line(
+            area,
+            y,
+            dialog.error.as_deref(),
+            "In each case the run can be resumed with r.",
+        );
+        let line = [
+            span("Esc", Role::Strong),
+            span(" or ", Role::Muted),
+            span("n", Role::Strong),
+            span(" leave it running", Role::Muted),
+        ];
+        self.canvas.put_spans(area.x, area.bottom() - 1, area.width, &line);
+    }
+
+    fn new_run(&mut self, screen: Rect, dialog: &NewRunDialog) {
+        let area = self.open_box(screen, 80, 19, "new run", "");
+        let mut y = area.y + 1;
+        for field in NewRunField::ALL {
+            let focused = dialog.focus == field;
+            let label = match field {
+                NewRunField::Directory => "Directory",
+                NewRunField::Agent => "Agent",
+                NewRunField::Prompt => "Prompt",
+                NewRunField::Limit => "Iterations",
+                NewRunField::Sandbox => "Sandbox",
+            };
+            let role = if focused { Role::Strong } else { Role::Muted };
+            self.canvas.put(area.x, y, 10, label, role);
+            let place = |height: u16| Rect { x: area.x + 12, y, width: area.width - 12, height };
+            let rows = match field {
+                NewRunField::Prompt => area.height.saturating_sub(14).clamp(2, 5),
+                _ => 1,
+            };
+            match field {
+                NewRunField::Directory => self.field(place(1), &dialog.directory, focused),
+                NewRunField::Agent => self.field(place(1), &dialog.agent, focused),
+                NewRunField::Prompt => self.field(place(rows), &dialog.prompt, focused),
+                NewRunField::Limit => self.field(place(1), &dialog.limit, focused),
+                NewRunField::Sandbox => {
+                    let text =
+                        if dialog.sandbox { "(•) on    ( ) off" } else { "( ) on    (•) off" };
+                    self.canvas.put(
+                        area.x + 13,
+                        y,
+                        20,
+                        text,
+                        if focused { Role::Strong } else { Role::Ink },
+                    );
+                }
+            }
+            y += rows + u16::from(area.height >= 17 || field == NewRunField::Prompt);
+        }
+        let text = match dialog.is_starting {
+            true => "Starting in the background…",
+            false => "It runs in the background, in a tmux window.",
+        };
+        self.remark_line(area, area.bottom() - 4, dialog.error.as_deref(), text);
+        let keys = [
+            ("Enter", "start"),
+            ("Tab", "next field"),
+            ("Space", "switch"),
+            ("Ctrl-E", "editor"),
+            ("Esc", "close"),
+        ];
+        self.key_line(area, &keys);
+    }
+
+    /// A text field; the one with the focus has the cursor.
+    fn field(&mut self, area: Rect, field: &TextField, focused: bool) {
+        if let Some(style) = self.canvas.theme.selected_background() {
+            self.canvas.buffer.set_style(area, style);
+        }
+        let room = area.width.saturating_sub(2);
+        let shown = field.rows(usize::from(room), usize::from(area.height));
+        for (y, row) in (area.y..area.bottom()).zip(&shown.rows) {
+            self.canvas.put(area.x + 1, y, room, row, Role::Ink);
+        }
+        if focused {
+            let row = u16::try_from(shown.cursor.0).unwrap_or_default();
+            let column = u16::try_from(shown.cursor.1).unwrap_or_default().min(room);
+            self.canvas.cursor = Some(Position { x: area.x + 1 + column, y: area.y + row });
+        }
+    }
+
+    /// An error, or a remark.
+    fn remark_line(&mut self, area: Rect, y: u16, error: Option<&str>, remark: &str) {
+        match error {
+            Some(error) => self.paragraph(area, y, error, Role::Failed),
+            None => self.paragraph(area, y, remark, Role::Muted),
+        };
+    }
+
+    /// The keys of a dialog. Without room, those before the last one go first.
+    fn key_line(&mut self, area: Rect, keys: &[(&str, &str)]) {
+        let mut keys = keys.to_vec();
+        let width = |keys: &[(&str, &str)]| -> usize {
+            keys.iter().map(|(key, word)| key.len() + word.len() + 4).sum::<usize>() - 3
+        };
+        while keys.len() > 2 && width(&keys) > usize::from(area.width) + 2 {
+            keys.remove(keys.len() - 2);
+        }
+        let mut spans: Vec<Span> = Vec::new();
+        for (key, word) in keys {
+            spans.extend([span(key, Role::Strong), span(format!(" {word}   "), Role::Muted)]);
+        }
+        self.canvas.put_spans(area.x, area.bottom() - 2, area.width + 2, &spans);
+    }
+
+    /// Wraps a text. Returns the line after it.
+    fn paragraph(&mut self, area: Rect, y: u16, text: &str, role: Role) -> u16 {
+        let width = usize::from(area.width);
+        let lines = text
+            .lines()
+            .flat_map(|line| wrap(line, width, width).into_iter().map(move |range| &line[range]));
+        let mut next = y;
+        for (y, line) in (y..area.bottom()).zip(lines) {
+            self.canvas.put(area.x, y, area.width, line, role);
+            next = y + 1;
+        }
+        next
+    }
+}
+
+/// The rest of the running iteration, by the average of the finished ones.
+fn estimate(card: &RunCard) -> Option<Estimate> {
+    let (running, finished): (Vec<&Bar>, Vec<&Bar>) =
+        card.bars.iter().partition(|bar| bar.result == BarResult::Running);
+    let running = running.first()?;
+    let count = u64::try_from(finished.len()).ok().filter(|count| *count > 0)?;
+    let average = finished.iter().map(|bar| bar.duration_ms).sum::<u64>() / count;
+    let minutes = average.saturating_sub(running.duration_ms).div_ceil(60_000).max(1);
+    let usd = |cost: ralph_events::run_state::Cost| cost.estimated.or(cost.reported);
+    let costs: Option<f64> = finished.iter().map(|bar| usd(bar.cost)).sum();
+    let left = costs.map(|sum| (sum / count as f64 - usd(running.cost).unwrap_or(0.0)).max(0.01));
+    Some(Estimate { minutes, usd: left })
+}
+
+fn minutes(count: u64) -> String {
+    if count == 1 { "1 minute".to_owned() } else { format!("{count} minutes") }
+}
