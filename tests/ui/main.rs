@@ -46,7 +46,7 @@ fn kill(run: Running) {
 }
 
 fn release(project: &Project, at: u32) {
-    std::fs::write(project.sibling(&format!("go{at}")), "").unwrap();
+    std::fs::write(project.sibling(&format!("go{at}")), "").expect("a file beside the project");
 }
 
 fn ui_pid(project: &Project) -> i32 {

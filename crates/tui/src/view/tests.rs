@@ -171,7 +171,7 @@ impl Evening {
     }
 }
 
-/// Pages for `scripts/screenshots`: a screen each, on a dark and a light background.
+/// A page for each screen, on a dark and a light background, to take pictures of.
 #[test]
 #[ignore = "writes files for pictures"]
 fn write_screens_as_html() {
