@@ -167,7 +167,7 @@ await test("following stops when the reader scrolls up", async () => {
   await page.locator("#new", { hasText: "new ↓" }).waitFor();
   assert.equal(await page.evaluate(() => scrollY), top);
   await page.locator("#new").click();
-  await page.locator("#follow").waitFor();
+  await page.locator("#follow:not(.off)").waitFor();
   await page.getByText("news two").waitFor();
   go("d2");
   await stop(run);

@@ -79,7 +79,9 @@
   }
   function showFollow() {
     if (!isActivity()) return;
-    $("follow").hidden = !follows;
+    // Keeps its height, so that showing it does not move the end.
+    $("follow").hidden = false;
+    $("follow").classList.toggle("off", !follows);
     $("new").hidden = follows || unseen === 0;
     $("new").textContent = `${unseen} new ↓`;
   }
