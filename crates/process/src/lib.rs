@@ -37,7 +37,7 @@ pub use by_env::{find_by_env, is_in_environment, kill_by_env};
 pub use companion::{Companion, run_in_terminal};
 pub use file_watch::{ExitWatch, FileWatcher, WatchId};
 pub use holders::{LockUsers, can_see_all_users, may_be_in_use};
-pub use interrupts::Interrupts;
+pub use interrupts::{EndSignals, Interrupts};
 pub use named_pipe::create_named_pipe;
 pub use path::find_program;
 pub use replace::{exec, has_exited, kill, own_program};

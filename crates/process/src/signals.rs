@@ -102,7 +102,7 @@ impl SignalReader {
 }
 
 /// Set by `nohup`, and by shells without job control for background commands.
-fn is_inherited_ignore(signal: c_int) -> bool {
+pub(super) fn is_inherited_ignore(signal: c_int) -> bool {
     if ![SIGHUP, SIGINT, SIGQUIT].contains(&signal) {
         return false;
     }

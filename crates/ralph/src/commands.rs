@@ -17,6 +17,7 @@ pub mod resume;
 pub mod run;
 pub mod runs;
 pub mod sandbox;
+pub mod serve;
 pub mod settings;
 pub mod steer;
 pub mod stories;

@@ -10,7 +10,7 @@ pub mod html;
 mod iteration;
 mod overview;
 pub mod plain;
-mod sections;
+pub mod sections;
 mod words;
 
 use std::collections::HashSet;

@@ -152,6 +152,9 @@ pub enum CliCommand {
     /// Summarize a run.
     Report(commands::report::ReportArgs),
 
+    /// Show every run in a browser, on this machine or a phone.
+    Serve(commands::serve::ServeArgs),
+
     /// Watch a scripted loop: no account, no network, 20 seconds.
     Demo(commands::demo::DemoArgs),
 
@@ -189,7 +192,7 @@ const COMMAND_GROUPS: [(&str, &[&str]); 8] = [
             "rm", "template",
         ],
     ),
-    ("Watch", &["ui"]),
+    ("Watch", &["ui", "serve"]),
     ("Steer", &["tell", "questions", "answer", "ask"]),
     ("Look back", &["runs", "report", "replay"]),
     ("Set up", &["init", "doctor", "settings", "agents", "sandbox", "plugin"]),
@@ -343,6 +346,7 @@ fn dispatch(mut cli: Cli) -> Result<u8, Error> {
         CliCommand::Runs(args) => commands::runs::runs(&own()?, &args),
         CliCommand::Replay(args) => commands::runs::replay(own, &args),
         CliCommand::Report(args) => commands::report::report(own, &args),
+        CliCommand::Serve(args) => commands::serve::serve(&args),
         CliCommand::Demo(args) => commands::demo::demo(&args),
         CliCommand::Doctor => commands::doctor::doctor(&project()?),
         CliCommand::Agents(args) => commands::agents::agents(&project()?, &args),

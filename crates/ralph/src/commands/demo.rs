@@ -13,6 +13,7 @@ use ralph_process::trust;
 use ralph_store::home;
 use ralph_store::project::Project;
 
+use super::serve::ServeArgs;
 use crate::cli::args::LoopArgs;
 
 #[derive(Debug, Args)]
@@ -25,6 +26,10 @@ pub struct DemoArgs {
     #[arg(long, conflicts_with_all = ["fast", "keep"])]
     pub ui: bool,
 
+    /// Show several loops at once in a browser.
+    #[arg(long, conflicts_with_all = ["fast", "keep", "ui"])]
+    pub serve: bool,
+
     /// Keep the scratch repository.
     #[arg(long)]
     pub keep: bool,
@@ -34,6 +39,10 @@ pub fn demo(args: &DemoArgs) -> Result<u8, Error> {
     use_trusted_path()?;
     if args.ui {
         return watch_fleet();
+    }
+    if args.serve {
+        let fleet = demo::DemoFleet::start()?;
+        return super::serve::serve_home(&ServeArgs::on_any_port(), fleet.home().to_owned());
     }
     let scratch_error = |err: std::io::Error| {
         Error::failed(format!("cannot create the scratch repository: {err}"))

@@ -19,29 +19,29 @@ const MAX_EXCERPT: usize = 15;
 
 /// The whole report except for the list of iterations, which stands before `history`.
 #[derive(Debug)]
-pub(super) struct Report {
-    pub(super) lead: String,
+pub struct Report {
+    pub lead: String,
     /// The first has no heading.
-    pub(super) findings: Vec<Section>,
+    pub findings: Vec<Section>,
     /// First on a page, last on a terminal.
-    pub(super) next: Vec<Section>,
-    pub(super) history: Vec<Section>,
+    pub next: Vec<Section>,
+    pub history: Vec<Section>,
 }
 
 #[derive(Debug)]
-pub(super) struct Section {
-    pub(super) heading: String,
-    pub(super) lines: Vec<Line>,
+pub struct Section {
+    pub heading: String,
+    pub lines: Vec<Line>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Line {
-    pub(super) kind: LineKind,
-    pub(super) text: String,
+pub struct Line {
+    pub kind: LineKind,
+    pub text: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LineKind {
+pub enum LineKind {
     /// A value with its name.
     Row(&'static str),
     Item,
@@ -54,17 +54,17 @@ pub(super) enum LineKind {
 }
 
 impl LineKind {
-    pub(super) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         if let LineKind::Row(name) = self { name } else { "" }
     }
 
     /// Returns whether lines of both kinds belong to the same list.
-    pub(super) fn is_like(self, other: LineKind) -> bool {
+    pub fn is_like(self, other: LineKind) -> bool {
         std::mem::discriminant(&self) == std::mem::discriminant(&other)
     }
 }
 
-pub(super) fn report(facts: &Summary, zone: &TimeZone) -> Report {
+pub fn report(facts: &Summary, zone: &TimeZone) -> Report {
     let (check, output) = failure_output(facts);
     let next = overview::next_steps(facts, zone);
     let commands = lines(LineKind::Code, next.commands);

@@ -1,0 +1,24 @@
+//! Every run of this machine in a browser.
+//!
+//! One thread follows the runs (`hub`), another serves pages, JSON and server-sent events. The server only reads journals
+//! and writes requests; starting and resuming is done by the [`Launcher`](ralph_monitor::Launcher) that it is given.
+
+#![forbid(unsafe_code)]
+
+mod actions;
+mod address;
+mod api;
+mod app;
+mod assets;
+mod guard;
+mod hub;
+mod live;
+mod metrics;
+mod pages;
+mod routes;
+mod server;
+mod tokens;
+mod welcome;
+
+pub use address::PublicUrl;
+pub use server::{ServeOptions, Server, check_bind};

@@ -1,0 +1,15 @@
+//! The pages. They work without JavaScript; the script only keeps them current.
+
+pub(crate) mod activity;
+pub(crate) mod charts;
+pub(crate) mod checks;
+pub(crate) mod costs;
+pub(crate) mod diff;
+pub(crate) mod handlers;
+pub(crate) mod layout;
+pub(crate) mod overview;
+pub(crate) mod report;
+pub(crate) mod run;
+pub(crate) mod signs;
+pub(crate) mod stories;
+pub(crate) mod transcript;

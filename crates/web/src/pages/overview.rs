@@ -1,0 +1,302 @@
+//! Every run, those that need a person first.
+
+use maud::{Markup, html};
+use ralph_events::text;
+use ralph_report::overview::{Overview, Section, SectionKind};
+use ralph_report::run_card::{Attention, AttentionKind, RunCard};
+
+use super::charts;
+use super::layout::{Page, Part};
+use super::signs::{ago, clock, color_of, money, sign, sparkline, ticking};
+use crate::app::App;
+use crate::tokens::Access;
+
+/// What the overview shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shown {
+    pub access: Access,
+    /// Older runs as well.
+    pub all: bool,
+}
+
+pub(crate) fn page(app: &App, shown: Shown, overview: &Overview) -> Page {
+    let parts = parts(app, shown, overview);
+    let live = if shown.all { "/live?all=1" } else { "/live" };
+    Page {
+        title: title(overview),
+        live: Some(app.link(live)),
+        body: html! {
+            @if is_empty(overview) {
+                @for part in &parts { (part.markup()) }
+            } @else {
+                (parts[0].markup())
+                div class="cols" {
+                    div { (parts[1].markup()) (parts[2].markup()) }
+                    (parts[3].markup())
+                }
+            }
+        },
+    }
+}
+
+/// `2 need you`.
+pub(crate) fn title(overview: &Overview) -> String {
+    match overview.needs_you {
+        0 => String::new(),
+        1 => "1 needs you".to_owned(),
+        count => format!("{count} need you"),
+    }
+}
+
+fn is_empty(overview: &Overview) -> bool {
+    overview.sections.is_empty() && overview.older == 0 && overview.unreadable.is_empty()
+}
+
+/// Always the same parts, so that the first run turns up on an empty page.
+pub(crate) fn parts(app: &App, shown: Shown, overview: &Overview) -> Vec<Part> {
+    if is_empty(overview) {
+        return vec![Part::new("empty", &empty())];
+    }
+    let needs_you = overview.section(SectionKind::NeedsYou);
+    let others = overview.sections.iter().filter(|section| {
+        section.kind != SectionKind::NeedsYou && (shown.all || section.kind != SectionKind::Older)
+    });
+    let groups = html! {
+        @for section in others { (group(app, section)) }
+        @for project in &overview.unreadable {
+            p class="sub bad" { "Cannot read the runs of " (project.path) ": " (project.reason) }
+        }
+        @if overview.older > 0 && !shown.all {
+            a class="all" href=(app.link("/?all=1")) { (older(overview.older)) }
+        }
+    };
+    vec![
+        Part::new("sum", &summary(app, overview)),
+        Part::new("needs", &attention_list(app, shown.access, overview.now_ms, needs_you)),
+        Part::new("groups", &groups),
+        Part::new("mon", &charts::cost_per_day(overview)),
+    ]
+}
+
+fn older(count: usize) -> String {
+    if count == 1 { "1 older run".to_owned() } else { format!("{count} older runs") }
+}
+
+fn summary(app: &App, overview: &Overview) -> Markup {
+    let Overview { needs_you, working, waiting, .. } = overview;
+    html! {
+        div class="sum" {
+            h1 {
+                @if *needs_you > 0 { b { "needs you " (needs_you) } } @else { span { "needs you 0" } }
+                " " span { "· working " (working) " · waiting " (waiting) }
+            }
+            div class="money" {
+                p {
+                    b { (text::format_dollars(overview.today_usd)) } " today"
+                    @if let Some(reset) = overview.next_reset_ms {
+                        " · next reset " b { (clock(reset, &app.zone)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn attention_list(app: &App, access: Access, now_ms: i64, cards: &[RunCard]) -> Markup {
+    html! {
+        @if !cards.is_empty() {
+            section aria-labelledby="h-needs" {
+                h2 id="h-needs" class="vh" { "Needs you" }
+                @for card in cards { (attention(app, access, now_ms, card, false)) }
+            }
+        }
+    }
+}
+
+/// A question with its answer box, or a problem with the one thing to do. `on_run` stands on the run's own page.
+pub(crate) fn attention(
+    app: &App,
+    access: Access,
+    now_ms: i64,
+    card: &RunCard,
+    on_run: bool,
+) -> Markup {
+    let Some(what) = &card.attention else { return html! {} };
+    let when = format!("{}, iteration {}", ago(what.since_ms, now_ms), what.iteration);
+    match (&what.question_id, what.kind) {
+        (Some(id), _) => question(app, access, card, what, id, &when, on_run),
+        (None, AttentionKind::Problem) => problem(app, access, card, what, now_ms, on_run),
+        (None, _) => html! {
+            div class="prob" {
+                p class="who" { (sign("?", "a")) (run_link(app, card)) " asks " span class="sub" { (when) } }
+                p { (what.text) }
+                p class="sub" { "A dialog on the agent's screen. Answer it there: " code { "ralph attach " (card.name) } }
+            }
+        },
+    }
+}
+
+fn run_link(app: &App, card: &RunCard) -> Markup {
+    html! { a href=(app.link(&format!("/runs/{}", card.id))) { b { (card.name) } } }
+}
+
+fn question(
+    app: &App,
+    access: Access,
+    card: &RunCard,
+    what: &Attention,
+    id: &str,
+    when: &str,
+    on_run: bool,
+) -> Markup {
+    let (heading, field) = (format!("q-{id}"), format!("a-{id}"));
+    let class = if on_run { "ask runask" } else { "ask" };
+    let inner = html! {
+        p class="who" { (sign("?", "a")) (run_link(app, card)) " asks " span class="sub" { (when) } }
+        p class="q" id=(heading) { (what.text) }
+        @if !what.context.is_empty() { p class="ctx" { (what.context) } }
+    };
+    if access == Access::ReadOnly {
+        return html! { div class=(class) id={ "ask-" (id) } { (inner) } };
+    }
+    html! {
+        form class=(class) id={ "ask-" (id) } method="post" action=(app.link(&format!("/questions/{id}/answer{}", back(on_run)))) aria-labelledby=(heading) data-say="answered" {
+            (inner)
+            div class="ansr" {
+                label class="vh" for=(field) { "Your answer" }
+                textarea id=(field) name="text" rows="1" required placeholder="Your answer" maxlength="16384" {}
+                button class="pri" { "Answer" }
+            }
+            p class="sub" { "Goes into iteration " (card.iteration + 1) ". " (meanwhile(card)) }
+        }
+    }
+}
+
+fn meanwhile(card: &RunCard) -> &'static str {
+    match card.now.text().starts_with("waits for you") {
+        true => "The run waits for it.",
+        false => "The run continues meanwhile.",
+    }
+}
+
+/// Where a form leads back to.
+fn back(on_run: bool) -> &'static str {
+    if on_run { "" } else { "?overview=1" }
+}
+
+fn problem(
+    app: &App,
+    access: Access,
+    card: &RunCard,
+    what: &Attention,
+    now_ms: i64,
+    on_run: bool,
+) -> Markup {
+    let remedy = match what.remedy {
+        "" => String::new(),
+        remedy => format!(" {remedy}, then resume."),
+    };
+    let money = money(&card.cost);
+    html! {
+        div class="prob" {
+            p class="who" {
+                (sign("!", "f")) (run_link(app, card)) " stopped "
+                span class="sub" { (ago(what.since_ms, now_ms)) ", " (card.project) }
+            }
+            p { (what.text) (remedy) }
+            div class="acts" {
+                @if access == Access::Full && !card.is_removed {
+                    form method="post" action=(app.link(&format!("/runs/{}/resume{}", card.id, back(on_run)))) data-say="resuming" {
+                        button class="btn" { "Resume" }
+                    }
+                }
+                span class="sub" {
+                    "Iteration " (card.iteration)
+                    @if card.max_iterations > 0 { " of " (card.max_iterations) }
+                    @if !money.is_empty() { ", " (money) }
+                    ". Nothing is lost."
+                }
+            }
+        }
+    }
+}
+
+fn group(app: &App, section: &Section) -> Markup {
+    let title = section.kind.title();
+    let id = format!("h-{}", title.replace(' ', "-"));
+    let title = title[..1].to_uppercase() + &title[1..];
+    html! {
+        section aria-labelledby=(id) {
+            h2 id=(id) { (title) }
+            ul class="rows" { @for card in &section.cards { (row(app, card)) } }
+        }
+    }
+}
+
+fn row(app: &App, card: &RunCard) -> Markup {
+    let class = match (card.sign(), card.ended_ms.is_some()) {
+        ("●", _) => "row w",
+        ("✓", _) => "row d",
+        ("✗", _) => "row d x",
+        (_, true) => "row d s",
+        _ => "row o",
+    };
+    let place = match &card.branch {
+        Some(branch) => format!("{} · {branch}", card.project),
+        None => card.project.clone(),
+    };
+    let running = (card.is_alive && card.ended_ms.is_none()).then_some(());
+    let elapsed_from =
+        running.filter(|()| card.sign() == "●").map(|()| elapsed_from(card, app.now_ms()));
+    html! {
+        li class=(class) id={ "run-" (card.id) } {
+            a href=(app.link(&format!("/runs/{}", card.id))) {
+                (sign(card.sign(), color_of(card.sign())))
+                span class="nm" {
+                    b title=(card.name) { (card.name) }
+                    span class="sub" { (place) }
+                }
+                span class="now" { span class="vh" { (card.word()) ": " } (now(card)) }
+                (sparkline(card))
+                span class="n it" { span class="vh" { "iteration " } (card.progress()) }
+                span class="n ti" { (ticking(&card.elapsed(), elapsed_from, true)) }
+                span class="n co" { (money(&card.cost)) }
+            }
+        }
+    }
+}
+
+/// The moment from which a clock shows the working time.
+pub(crate) fn elapsed_from(card: &RunCard, now_ms: i64) -> i64 {
+    now_ms - i64::try_from(card.elapsed_ms).unwrap_or(0)
+}
+
+/// Paths lose their beginning at this width; the page cuts the rest.
+const NOW_COLUMNS: usize = 26;
+
+/// What the run does now. The time stays when the rest is cut.
+pub(crate) fn now(card: &RunCard) -> Markup {
+    if let Some(note) = card.note.as_deref().filter(|_| card.is_removed) {
+        return html! { span class="tx" { (note) } };
+    }
+    let text = card.now.fit(NOW_COLUMNS, "…");
+    let text = text.strip_suffix(&card.now.time).unwrap_or(&text).trim_end();
+    html! {
+        span class="tx" title=(card.now.text()) { (text) }
+        @if !card.now.time.is_empty() {
+            " " span class="tm" { (ticking(&card.now.time, card.now.since_ms, false)) }
+        }
+    }
+}
+
+fn empty() -> Markup {
+    html! {
+        div class="none" {
+            h1 { "No runs on this machine yet" }
+            p class="sub" { "They show up here as soon as they start. In a git repository:" }
+            pre tabindex="0" { "ralph run -n 5 -p \"Make the tests pass. Then answer DONE.\"" }
+            p class="sub" { "Or watch an example, without account or cost:" }
+            pre tabindex="0" { "ralph demo --serve" }
+        }
+    }
+}

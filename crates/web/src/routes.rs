@@ -1,0 +1,48 @@
+//! Which request goes where.
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::middleware;
+use axum::routing::{get, post};
+
+use crate::app::App;
+use crate::pages::handlers as pages;
+use crate::{actions, api, assets, guard, metrics};
+
+/// Forms and JSON. A text for an agent is shorter.
+const MAX_BODY: usize = 64 * 1024;
+
+pub(crate) fn router(app: App) -> Router {
+    Router::new()
+        .route("/", get(pages::overview_page))
+        .route("/live", get(pages::overview_live))
+        .route("/runs/{id}", get(pages::run_page))
+        .route("/runs/{id}/live", get(pages::run_live))
+        .route("/runs/{id}/diff", get(pages::diff_page))
+        .route("/runs/{id}/log", get(pages::check_log))
+        .route("/runs/{id}/report.md", get(pages::markdown_report))
+        .route("/runs/{id}/stop", get(pages::stop_page).post(actions::stop_form))
+        .route("/runs/{id}/tell", post(actions::tell_form))
+        .route("/runs/{id}/pause", post(actions::pause_form))
+        .route("/runs/{id}/resume", post(actions::resume_form))
+        .route("/runs/{id}/{tab}", get(pages::tab_page))
+        .route("/questions/{id}/answer", post(actions::answer_form))
+        .route("/api/openapi.json", get(api::openapi))
+        .route("/api/runs", get(api::runs))
+        .route("/api/events", get(api::changes))
+        .route("/api/runs/{id}", get(api::run))
+        .route("/api/runs/{id}/events", get(api::events))
+        .route("/api/runs/{id}/tell", post(api::tell))
+        .route("/api/runs/{id}/pause", post(api::pause))
+        .route("/api/runs/{id}/resume", post(api::resume))
+        .route("/api/runs/{id}/stop", post(api::stop))
+        .route("/api/questions", get(api::questions))
+        .route("/api/questions/{id}/answer", post(api::answer))
+        .route("/metrics", get(metrics::metrics))
+        .route("/healthz", get(async || "ok\n"))
+        .route("/assets/{name}", get(assets::serve))
+        .fallback(pages::no_page)
+        .layer(DefaultBodyLimit::max(MAX_BODY))
+        .layer(middleware::from_fn_with_state(app.clone(), guard::check))
+        .with_state(app)
+}
