@@ -32,8 +32,11 @@ pub(crate) struct Desk {
 const ALL_RUNS: &str = "";
 
 pub(crate) fn new() -> io::Result<(Hub, Desk)> {
-    use rustix::pipe::{PipeFlags, pipe_with};
-    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+    let (reader, writer) = io::pipe()?;
+    let (reader, writer) = (OwnedFd::from(reader), OwnedFd::from(writer));
+    for end in [&reader, &writer] {
+        rustix::io::ioctl_fionbio(end, true)?;
+    }
     let (sender, receiver) = mpsc::channel();
     let hub = Hub { jobs: sender, bell: Arc::new(writer), topics: Arc::default() };
     Ok((hub, Desk { jobs: receiver, bell: reader }))
