@@ -21,6 +21,12 @@ const CHUNK: usize = 1 << 20;
 /// Read at each end of a journal that is too large to be read at once.
 const GLIMPSE: u64 = 64 * 1024;
 
+#[cfg(test)]
+thread_local! {
+    /// What happens right after the next journal is read.
+    pub(crate) static AFTER_READING: std::cell::Cell<Option<Box<dyn FnOnce()>>> = const { std::cell::Cell::new(None) };
+}
+
 #[derive(Debug)]
 pub(crate) struct FollowedRun {
     pub(crate) dir: RunDir,
@@ -101,6 +107,8 @@ impl FollowedRun {
         if let Ok(mut file) = safe_fs::open_file(&self.dir.journal()) {
             let _ = fold.read_to_end(&mut file, |_| {});
         }
+        #[cfg(test)]
+        AFTER_READING.take().into_iter().for_each(|work| work());
         self.settle();
     }
 

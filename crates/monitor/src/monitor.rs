@@ -146,6 +146,7 @@ impl Monitor {
         for (id, fold) in self.reader.take_results() {
             if let Some(run) = self.runs.get_mut(&id) {
                 run.finish_reading(fold);
+                self.watch_process(&id);
                 changes.runs.insert(id);
             }
         }
@@ -195,13 +196,14 @@ impl Monitor {
     fn find_runs(&mut self, dir: &Path) -> bool {
         let Some(project) = self.projects.get_mut(dir) else { return false };
         let runs_dir = StoredProject { dir: dir.to_owned(), root: Ok(None) }.runs_dir();
-        // Watches come first: what appears afterwards is seen.
+        // Watches come first: what appears afterwards is seen. A directory may have been made anew.
         for (watch, path) in [(&mut project.watch, dir), (&mut project.runs_watch, &*runs_dir)] {
-            if watch.is_none() {
-                *watch = self.watches.watch_entries(path);
-                let id = *watch;
-                self.watched.extend(id.map(|id| (id, Watched::Project(dir.to_owned()))));
+            let old = std::mem::replace(watch, self.watches.watch_entries(path));
+            if let Some(old) = old.filter(|old| Some(*old) != *watch) {
+                self.watched.remove(&old);
+                self.watches.unwatch(old);
             }
+            self.watched.extend(watch.map(|id| (id, Watched::Project(dir.to_owned()))));
         }
         if project.root.is_none()
             && let Ok(stored) = project_record::stored_projects(&self.home)
@@ -259,11 +261,12 @@ impl Monitor {
 
     /// Takes in what a run has written. Returns whether it has just started.
     fn refresh(&mut self, id: &str) -> bool {
+        self.watch_journal(id);
         let Some(run) = self.runs.get_mut(id) else { return false };
         let had_started = run.has_started();
         run.look();
         self.read(id);
-        self.watch_run(id);
+        self.watch_process(id);
         self.runs.get(id).is_some_and(|run| run.has_started() != had_started)
     }
 
@@ -277,20 +280,28 @@ impl Monitor {
         }
     }
 
-    /// Watches what can change next: the run directory until there is a journal, the journal, the process.
-    fn watch_run(&mut self, id: &str) {
-        let Some(run) = self.runs.get_mut(id) else { return };
-        if !run.is_journal_watched {
-            if let Some(watch) = run.watch.take() {
-                self.watched.remove(&watch);
-                self.watches.unwatch(watch);
-            }
-            let journal = self.watches.watch_file(&run.dir.journal());
-            run.is_journal_watched = journal.is_some();
-            run.watch = journal.or_else(|| self.watches.watch_entries(&run.dir.path));
-            let watch = run.watch.map(|watch| (watch, Watched::Run(id.to_owned())));
-            self.watched.extend(watch);
+    /// Watches the journal, or the run directory until there is one. Comes before reading: what is written
+    /// afterwards is seen.
+    fn watch_journal(&mut self, id: &str) {
+        let Some(run) = self.runs.get_mut(id).filter(|run| !run.is_journal_watched) else { return };
+        let watched = Watched::Run(id.to_owned());
+        if run.watch.is_none() {
+            run.watch = self.watches.watch_entries(&run.dir.path);
+            self.watched.extend(run.watch.map(|watch| (watch, watched.clone())));
         }
+        // The directory is watched: a journal that is missing now is seen when it appears.
+        let Some(journal) = self.watches.watch_file(&run.dir.journal()) else { return };
+        if let Some(dir) = run.watch.replace(journal) {
+            self.watched.remove(&dir);
+            self.watches.unwatch(dir);
+        }
+        run.is_journal_watched = true;
+        self.watched.insert(journal, watched);
+    }
+
+    /// Watches the process that the journal names.
+    fn watch_process(&mut self, id: &str) {
+        let Some(run) = self.runs.get_mut(id) else { return };
         let pid = run.fold.as_ref().map_or(0, |fold| fold.state.info.pid);
         if run.is_alive && pid != 0 && run.watched_pid != Some(pid) {
             run.watched_pid = self.watches.watch_exit(pid).then_some(pid);
@@ -302,24 +313,30 @@ impl Monitor {
     /// Reads the journals that the first overview needs, newest first.
     fn read_recent(&mut self, now_ms: i64) {
         let since_ms = midnight_ms(now_ms, &self.zone).min(now_ms.saturating_sub(ATTENTION_MS));
+        // A run that has not written anything yet may be about to.
         let is_recent =
-            |run: &FollowedRun| run.has_started() && (run.is_alive || run.modified_ms >= since_ms);
+            |run: &FollowedRun| !run.has_started() || run.is_alive || run.modified_ms >= since_ms;
         let recent: Vec<String> = (self.runs.iter().rev())
-            .filter(|(_, run)| run.fold.is_none() && is_recent(run))
+            .filter(|(_, run)| is_recent(run))
             .map(|(id, _)| id.clone())
             .collect();
         let mut room = MAX_READ_AT_ONCE;
         for (nth, id) in recent.iter().enumerate() {
+            if nth < MAX_IDLE_WATCHES || self.is_alive(id) {
+                self.watch_journal(id);
+            }
             let Some(run) = self.runs.get_mut(id) else { continue };
+            run.look();
+            if !run.has_started() {
+                continue;
+            }
             if run.size > MAX_JOURNAL_AT_ONCE || run.size > room {
                 run.read_in_background(&mut self.reader);
             } else {
                 room -= run.size;
                 run.read_more();
             }
-            if run.is_alive || nth < MAX_IDLE_WATCHES {
-                self.watch_run(id);
-            }
+            self.watch_process(id);
         }
     }
 
@@ -428,4 +445,53 @@ fn midnight_ms(now_ms: i64, zone: &TimeZone) -> i64 {
     let now = jiff::Timestamp::from_millisecond(now_ms).unwrap_or_default();
     let start = now.to_zoned(zone.clone()).start_of_day();
     start.map_or(now_ms, |start| start.timestamp().as_millisecond())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use ralph_store::project::Project;
+
+    use super::*;
+    use crate::followed_run::AFTER_READING;
+
+    const LINE: &str = r#"{"time":"2026-11-15T20:27:52.123Z","iteration":7,"attempt":1,"event":"iteration_started","max_iterations":9}"#;
+
+    /// Appends a line as soon as the journal was read for the first time.
+    fn append_after_reading(run: &RunDir) {
+        let journal = run.journal();
+        AFTER_READING.set(Some(Box::new(move || {
+            let mut file = std::fs::File::options().append(true).open(journal).unwrap();
+            writeln!(file, "{LINE}").unwrap();
+        })));
+    }
+
+    fn wait_for_last_line(monitor: &mut Monitor, id: &str) {
+        while monitor.state(id).is_none_or(|run| run.iterations.is_empty()) {
+            assert!(monitor.wait(Some(Duration::from_secs(10))), "the last line is never seen");
+            monitor.update();
+        }
+    }
+
+    #[test]
+    fn line_that_is_written_right_after_reading_is_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = dir.path().join("home");
+        let project = Project::new(dir.path(), &home);
+        project.prepare_state().unwrap();
+        let new_run = |id: &str| {
+            let run = project.run_dir(id);
+            run.create().unwrap();
+            std::fs::write(run.journal(), "{}\n").unwrap();
+            append_after_reading(&run);
+            run.id
+        };
+        let now_ms = jiff::Timestamp::now().as_millisecond();
+        let first = new_run("20261116-000000-0001");
+        let mut monitor = Monitor::open(&home, TimeZone::UTC, now_ms).unwrap();
+        wait_for_last_line(&mut monitor, &first);
+        let second = new_run("20261116-000000-0002");
+        wait_for_last_line(&mut monitor, &second);
+    }
 }

@@ -155,6 +155,28 @@ fn new_project_run_text_and_end_are_seen_at_once() {
 }
 
 #[test]
+fn run_that_had_written_nothing_yet_and_recreated_project_are_seen() {
+    let home = Home::new();
+    let project = home.project("shop");
+    let dir = project.run_dir(&runs::new_id(now_ms()));
+    dir.create().unwrap();
+    let mut monitor = home.monitor();
+    let mut files = RunFiles::create(dir.clone(), 0).unwrap();
+    files.append_journal(&started(&dir.id, std::process::id())).unwrap();
+    expect_card(&mut monitor, &dir.id, |card| card.state == StateWord::Working);
+    // Somebody removes everything and starts again.
+    drop(files);
+    std::fs::remove_dir_all(project.runs_dir().parent().unwrap()).unwrap();
+    expect_card(&mut monitor, &dir.id, |card| card.is_removed);
+    project.prepare_state().unwrap();
+    monitor.update();
+    let second = project.run_dir(&runs::new_id(now_ms() + 5));
+    let mut files = RunFiles::create(second.clone(), 0).unwrap();
+    files.append_journal(&started(&second.id, std::process::id())).unwrap();
+    expect_card(&mut monitor, &second.id, |card| card.state == StateWord::Working);
+}
+
+#[test]
 fn short_and_old_runs_are_seen_when_they_start() {
     let home = Home::new();
     let project = home.project("shop");

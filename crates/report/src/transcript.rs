@@ -201,6 +201,8 @@ pub struct Transcript {
     marked: Vec<String>,
     failed: Vec<String>,
     unfinished_checks: bool,
+    /// The agent writes a commit message, which is shown with the commit.
+    writes_message: bool,
     /// Only changes items, adds none.
     is_closed: bool,
 }
@@ -287,7 +289,14 @@ impl Transcript {
     fn apply_event(&mut self, id: u64, at: Stamp, event: &Event<'_>, changed: &mut Vec<u64>) {
         self.end_wait(at, event, changed);
         match event {
+            Event::AgentStarted { purpose, .. } => {
+                self.writes_message = *purpose == Purpose::CommitMessage;
+            }
+            Event::AgentEnded { purpose: Purpose::CommitMessage, .. } => {
+                self.writes_message = false;
+            }
             Event::RunStarted { directory, .. } => {
+                self.writes_message = false;
                 self.directory = directory.as_ref().to_owned();
                 self.abandon(changed);
             }
@@ -439,6 +448,9 @@ impl Transcript {
         joined: bool,
         changed: &mut Vec<u64>,
     ) {
+        if self.writes_message && voice != Voice::Stderr {
+            return;
+        }
         let is_line = matches!(voice, Voice::Output | Voice::Stderr);
         if (joined || is_line)
             && let Some(Item { id, iteration, kind, .. }) = self.items.last_mut()
@@ -783,6 +795,21 @@ mod tests {
             })
             .collect();
         assert_eq!(texts, ["I read the code.", "Then I write.", "one\ntwo"]);
+    }
+
+    #[test]
+    fn text_of_a_commit_message_is_not_what_the_agent_says() {
+        let mut transcript = Transcript::default();
+        let started = |purpose| Event::AgentStarted { purpose, pid: 1, argv: Vec::new() };
+        apply(&mut transcript, 1, started(Purpose::Work));
+        apply(&mut transcript, 2, text("All done.", false));
+        apply(&mut transcript, 3, started(Purpose::CommitMessage));
+        apply(&mut transcript, 4, text("cart: Fix the total", false));
+        apply(&mut transcript, 5, text(", again", true));
+        apply(&mut transcript, 6, started(Purpose::Work));
+        apply(&mut transcript, 7, text("Next.", false));
+        let ids: Vec<u64> = transcript.items().iter().map(|item| item.id).collect();
+        assert_eq!(ids, [2000, 7000]);
     }
 
     #[test]

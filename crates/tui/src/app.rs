@@ -286,8 +286,9 @@ impl App {
             cards().next().map(|_| 60_000)
         };
         let clock = clock.map(|step| step - now.rem_euclid(step));
-        let deadline = self.model.next_deadline_ms().map(|at| at - now).filter(|left| *left > 0);
-        let left = clock.into_iter().chain(deadline).min()?;
+        let deadlines = [self.model.next_deadline_ms(), self.source.next_read_ms(self.model.tab)];
+        let deadlines = deadlines.into_iter().flatten().map(|at| at - now).filter(|left| *left > 0);
+        let left = clock.into_iter().chain(deadlines).min()?;
         Some(Duration::from_millis(u64::try_from(left).unwrap_or(0).max(1)))
     }
 

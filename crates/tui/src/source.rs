@@ -12,7 +12,7 @@ use ralph_report::check_view::{CheckMark, CheckView, checks};
 use ralph_report::overview::Overview;
 use ralph_report::story_view::stories;
 use ralph_report::summary::Summary;
-use ralph_report::transcript::ItemKind;
+use ralph_report::transcript::{Item, ItemKind};
 
 use crate::data::{CheckOutput, Data, Detail, DiffState, RunData};
 use crate::model::{Model, Tab};
@@ -22,7 +22,9 @@ const LOG_LINES: usize = 400;
 const WHOLE_LOG_LINES: usize = 20_000;
 /// Lines of a failed check in the transcript.
 const LOG_PREVIEW: usize = 6;
-/// The diff of a working run is not read more often: while it is shown, and otherwise.
+/// The diff of a working run is not read more often: after an edit, a commit or an iteration, while it is shown, and
+/// otherwise.
+const CHANGED_DIFF_MS: i64 = 500;
 const SHOWN_DIFF_MS: i64 = 2_000;
 const DIFF_MS: i64 = 15_000;
 const MAX_HITS: usize = 10_000;
@@ -44,9 +46,33 @@ struct ShownRun {
     /// The tab, story, file or check that `detail` was read for.
     read_for: Option<ReadFor>,
     diff_read_ms: i64,
+    /// git works on it.
+    is_reading_diff: bool,
     is_diff_stale: bool,
+    is_file_stale: bool,
+    /// The run is known to have changed files since the diff was read.
+    has_new_work: bool,
+    work: Work,
     is_summary_stale: bool,
     search: Option<RunningSearch>,
+}
+
+/// Changes when a run has committed, or has ended an iteration.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Work {
+    commits: u32,
+    iterations: usize,
+    has_ended: bool,
+}
+
+impl Work {
+    fn of(run: &RunState) -> Work {
+        Work {
+            commits: run.repository.commit_count,
+            iterations: run.iterations.iter().filter(|iteration| iteration.ended).count(),
+            has_ended: run.end.is_some(),
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -152,7 +178,15 @@ impl Source {
         shown.is_diff_stale = true;
         let before = shown.window.items().next_back().map_or(0, |item| item.id);
         // A journal that is gone keeps what was read of it.
-        let _ = shown.window.update();
+        let changed = shown.window.update().map(|update| update.changed).unwrap_or_default();
+        let is_edited = |item: &Item| match &item.kind {
+            ItemKind::Tool(tool) => tool.edit.is_some() && tool.ended_ms.is_some(),
+            _ => false,
+        };
+        let work = self.monitor.state(&shown.id).map(Work::of).unwrap_or_default();
+        shown.has_new_work |= work != shown.work
+            || shown.window.items().any(|item| changed.contains(&item.id) && is_edited(item));
+        shown.work = work;
         shown.window.items().rev().take_while(|item| item.id > before).count()
     }
 
@@ -198,12 +232,18 @@ impl Source {
         shown.diff_job(model, state, self.now_ms)
     }
 
+    /// When [`Source::prepare`] has work that no change announces.
+    pub(crate) fn next_read_ms(&self, tab: Tab) -> Option<i64> {
+        self.shown.as_ref()?.diff_due_ms(tab)
+    }
+
     fn open_run(&mut self, id: Option<&str>) {
         if self.shown.as_ref().map(|shown| shown.id.as_str()) == id {
             return;
         }
         self.shown = id.and_then(|id| {
-            let directory = self.monitor.run(id)?.info.directory.clone();
+            let run = self.monitor.run(id)?;
+            let (directory, work) = (run.info.directory.clone(), Work::of(run));
             let window = TranscriptWindow::open(self.monitor.run_dir(id)?, &directory).ok()?;
             Some(ShownRun {
                 id: id.to_owned(),
@@ -211,7 +251,11 @@ impl Source {
                 detail: Detail::default(),
                 read_for: None,
                 diff_read_ms: 0,
+                is_reading_diff: false,
                 is_diff_stale: true,
+                is_file_stale: false,
+                has_new_work: false,
+                work,
                 is_summary_stale: false,
                 search: None,
             })
@@ -230,7 +274,8 @@ impl Source {
                     Ok(diff) => DiffState::Ready(diff),
                     Err(err) => DiffState::Failed(err.message),
                 };
-                shown.detail.file_diff = None;
+                (shown.is_reading_diff, shown.is_file_stale) = (false, true);
+                shown.diff_read_ms = self.now_ms;
             }
             ReadResult::File { id, path, result } if id == shown.id => {
                 shown.detail.file_diff = Some((path, result.map_err(|err| err.message)));
@@ -293,34 +338,42 @@ impl ShownRun {
         }
     }
 
+    /// When the diff has to be read again.
+    fn diff_due_ms(&self, tab: Tab) -> Option<i64> {
+        let interval = match tab {
+            _ if self.has_new_work => CHANGED_DIFF_MS,
+            Tab::Diff => SHOWN_DIFF_MS,
+            _ => DIFF_MS,
+        };
+        let is_due = self.is_diff_stale && !self.is_reading_diff;
+        is_due.then_some(self.diff_read_ms + interval)
+    }
+
     fn diff_job(&mut self, model: &Model, state: &RunState, now_ms: i64) -> Option<ReadJob> {
         let directory = PathBuf::from(&state.info.directory);
         let id = self.id.clone();
-        let interval = if model.tab == Tab::Diff { SHOWN_DIFF_MS } else { DIFF_MS };
-        match &self.detail.diff {
-            DiffState::Loading => return None,
-            _ if self.is_diff_stale && now_ms - self.diff_read_ms >= interval => {
-                if matches!(self.detail.diff, DiffState::Unknown) {
-                    self.detail.diff = DiffState::Loading;
-                }
-                self.is_diff_stale = false;
-                self.diff_read_ms = now_ms;
-                return Some(ReadJob::Run { id, directory, state: Box::new(state.clone()) });
+        if self.diff_due_ms(model.tab).is_some_and(|due| due <= now_ms) {
+            if matches!(self.detail.diff, DiffState::Unknown) {
+                self.detail.diff = DiffState::Loading;
             }
-            DiffState::Ready(diff) if model.tab == Tab::Diff => {
-                let file = diff.files.get(model.file.min(diff.files.len().checked_sub(1)?))?;
-                let known = self.detail.file_diff.as_ref().map(|(path, _)| path);
-                if known == Some(&file.path) {
-                    return None;
-                }
-                let job = ReadJob::File { id, directory, diff: diff.clone(), file: file.clone() };
-                // Asked for once.
-                self.detail.file_diff = Some((file.path.clone(), Err("reading".to_owned())));
-                return Some(job);
-            }
-            _ => {}
+            (self.is_reading_diff, self.is_diff_stale, self.has_new_work) = (true, false, false);
+            return Some(ReadJob::Run { id, directory, state: Box::new(state.clone()) });
         }
-        None
+        let DiffState::Ready(diff) = &self.detail.diff else { return None };
+        if model.tab != Tab::Diff {
+            return None;
+        }
+        let file = diff.files.get(model.file.min(diff.files.len().checked_sub(1)?))?;
+        let is_known = self.detail.file_diff.as_ref().is_some_and(|(path, _)| *path == file.path);
+        if is_known && !std::mem::take(&mut self.is_file_stale) {
+            return None;
+        }
+        if !is_known {
+            // Asked for once. Known changes stay until the new ones are read.
+            self.detail.file_diff = Some((file.path.clone(), Err("reading".to_owned())));
+            self.is_file_stale = false;
+        }
+        Some(ReadJob::File { id, directory, diff: diff.clone(), file: file.clone() })
     }
 }
 

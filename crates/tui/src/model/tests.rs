@@ -1,8 +1,13 @@
 //! Every key, on the invented evening.
 
+use std::io::Write;
+
 use ratatui_core::layout::Position;
 
+use ralph_events::event::{Event, FileEdit, Stamp};
+use ralph_events::journal::LineEncoder;
 use ralph_monitor::actions::Delivery;
+use ralph_monitor::sample::NOW_MS;
 
 use super::{Dialog, Effect, Message, NewRunField, RequestKind, Screen, Selection, Tab};
 use crate::input::{Key, MouseAction};
@@ -393,4 +398,54 @@ fn killed_run_is_shown_as_interrupted() {
     let screen = evening.screen();
     assert!(screen.contains("needs you 7"), "{screen}");
     assert!(screen.contains("The process of the run is gone. Press r to resume."), "{screen}");
+}
+
+#[test]
+fn diff_is_read_again_when_a_tool_has_edited_a_file() {
+    let mut evening = Evening::with_repository(120, 36);
+    evening.keys(&[Key::Enter]);
+    assert!(evening.screen().contains("diff +612 −87"), "{}", evening.screen());
+    std::fs::write(evening.repository().join("new.rs"), "one\ntwo\n").unwrap();
+    let id = evening.model.shown_run().unwrap().to_owned();
+    let tool = |event: Event<'static>| {
+        let mut line = LineEncoder::default();
+        line.push(Stamp { time_ms: NOW_MS, iteration: 9, attempt: 1 }, &event);
+        line.bytes().to_vec()
+    };
+    let started = tool(Event::ToolStarted {
+        id: "w".into(),
+        name: "Write".into(),
+        summary: "new.rs".into(),
+        edit: Some(Box::new(FileEdit {
+            old: String::new(),
+            new: String::new(),
+            removed: 0,
+            added: 2,
+        })),
+        subagent: false,
+    });
+    let ended = tool(Event::ToolEnded {
+        id: "w".into(),
+        name: "Write".into(),
+        failed: false,
+        denied: false,
+        lines: 1,
+        chars: 1,
+        preview: "".into(),
+        subagent: false,
+    });
+    let journal = evening.source.monitor.run_dir(&id).unwrap().journal();
+    let mut journal = std::fs::File::options().append(true).open(journal).unwrap();
+    journal.write_all(&[started, ended].concat()).unwrap();
+    while evening.source.next_read_ms(Tab::Activity).is_none() {
+        evening.source.monitor.wait(None);
+        evening.source.update(NOW_MS);
+    }
+    // Nothing else wakes the screen if the run writes no more.
+    let due_ms = evening.source.next_read_ms(Tab::Activity).unwrap();
+    assert!((1..=1_000).contains(&(due_ms - NOW_MS)), "{due_ms}");
+    assert!(evening.screen().contains("diff +612 −87"));
+    evening.wait_ms(due_ms - NOW_MS);
+    assert!(evening.screen().contains("diff +614 −87"), "{}", evening.screen());
+    assert_eq!(evening.source.next_read_ms(Tab::Activity), None);
 }

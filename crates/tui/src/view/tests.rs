@@ -31,9 +31,24 @@ pub(crate) struct Evening {
 
 impl Evening {
     pub(crate) fn new(width: u16, height: u16) -> Evening {
+        Evening::written(|home, projects| sample::write(home, projects).unwrap(), width, height)
+    }
+
+    /// With the work tree of the first run, which takes git some time.
+    pub(crate) fn with_repository(width: u16, height: u16) -> Evening {
+        let write =
+            |home: &Path, projects: &Path| sample::write_with_repository(home, projects).unwrap();
+        Evening::written(write, width, height)
+    }
+
+    fn written(
+        write: impl FnOnce(&Path, &Path) -> SampleEvening,
+        width: u16,
+        height: u16,
+    ) -> Evening {
         let dir = tempfile::tempdir().unwrap();
         let home = dir.path().join("home");
-        let files = sample::write(&home, &dir.path().join("projects")).unwrap();
+        let files = write(&home, &dir.path().join("projects"));
         let mut evening = Evening::open(&home, width, height, (files, dir));
         // Older runs are read by a thread.
         evening.source.monitor.load_since(NOW_MS - 14 * 24 * 3600 * 1000);
@@ -122,6 +137,11 @@ impl Evening {
         self.send(Message::DataChanged);
     }
 
+    /// The work tree of the first run.
+    pub(crate) fn repository(&self) -> PathBuf {
+        self.files.1.path().join("projects/shop-api")
+    }
+
     pub(crate) fn resize(&mut self, width: u16, height: u16) {
         self.size = (width, height);
         self.screen();
@@ -176,7 +196,7 @@ impl Evening {
 #[ignore = "writes files for pictures"]
 fn write_screens_as_html() {
     let target = std::env::var_os("SCREENS_DIR").map(PathBuf::from).unwrap();
-    let mut evening = Evening::new(120, 36);
+    let mut evening = Evening::with_repository(120, 36);
     let save = |evening: &mut Evening, name: &str| {
         for (theme, background) in [("dark", [0x0f, 0x14, 0x13]), ("light", [0xf7, 0xf9, 0xf8])] {
             let page = html_page(&evening.buffer(background), background);
@@ -187,8 +207,9 @@ fn write_screens_as_html() {
     evening.press("x");
     save(&mut evening, "stop");
     evening.keys(&[Key::Esc, Key::Enter]);
-    for (tab, name) in [("1", "activity"), ("2jjj", "stories"), ("4jj", "checks"), ("5", "report")]
-    {
+    let tabs =
+        [("1", "activity"), ("2jjj", "stories"), ("3", "diff"), ("4jj", "checks"), ("5", "report")];
+    for (tab, name) in tabs {
         evening.press(tab);
         save(&mut evening, name);
     }
@@ -270,7 +291,7 @@ fn golden_run_tabs() {
     }
 }
 
-/// The files of the design's screen; the sample has no repository.
+/// Characters that are hard to draw; the sample has none.
 fn sample_diff() -> (RunDiff, FileDiff) {
     let rows = "M src/reset/link.rs 14 3,A templates/expired.html 22 0,A tests/reset/link.rs 57 0,\
                 A src/reset/mail.rs 121 0,M src/reset/mod.rs 38 11,A src/reset/set.rs 96 0,\
@@ -301,6 +322,15 @@ fn sample_diff() -> (RunDiff, FileDiff) {
 
 #[test]
 fn golden_diff() {
+    let mut evening = Evening::with_repository(120, 36);
+    evening.press("3");
+    golden("run-diff-120x36", &evening.screen());
+    evening.resize(60, 20);
+    golden("run-diff-60x20", &evening.screen());
+}
+
+#[test]
+fn every_size_can_be_drawn() {
     let mut evening = Evening::new(120, 36);
     evening.press("3");
     let id = evening.model.shown_run().unwrap().to_owned();
@@ -309,20 +339,9 @@ fn golden_diff() {
     evening.source.take_read(ReadResult::Run { id: id.clone(), result: Ok(diff) });
     evening.screen();
     evening.source.take_read(ReadResult::File { id, path, result: Ok(file) });
-    golden("run-diff-120x36", &evening.screen());
-    evening.resize(60, 20);
-    golden("run-diff-60x20", &evening.screen());
+    assert!(evening.screen().contains("if age > DAY { // \u{65e5}\u{672c}"));
     evening.press("]");
     assert_eq!(evening.model.note.as_ref().unwrap().text, "This is the last change.");
-}
-
-#[test]
-fn every_size_can_be_drawn() {
-    let mut evening = Evening::new(120, 36);
-    evening.press("3");
-    let id = evening.model.shown_run().unwrap().to_owned();
-    let (diff, _) = sample_diff();
-    evening.source.take_read(ReadResult::Run { id, result: Ok(diff) });
     for keys in ["", "1", "2", "3", "4", "5", "1i", "1a", "x", "n", "?", "/a", "fa"] {
         evening.model.dialog = None;
         (evening.model.search, evening.model.filter) = (None, None);
