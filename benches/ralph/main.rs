@@ -1,7 +1,7 @@
 //! Benchmarks, each compared with the minimum that any program needs, measured in the same run.
 //!
 //! `cargo bench --bench ralph` runs all; `-- start hooks iteration sandbox stream memory silent
-//! loops workers monitor ui` selects. `memory=5000` uses 5,000 MB of output, and as much disk.
+//! loops workers monitor ui serve` selects. `memory=5000` uses 5,000 MB of output, and as much disk.
 //!
 //! `-- soak` runs only on request: 10,000 iterations and 20 GB of output, 600 MB of them on disk,
 //! in some minutes. `soak=500` uses 500 MB.
@@ -18,6 +18,8 @@ mod null_world;
 mod sandbox;
 #[cfg(target_os = "linux")]
 mod sections;
+#[cfg(target_os = "linux")]
+mod serve;
 #[cfg(target_os = "linux")]
 mod soak;
 #[cfg(target_os = "linux")]

@@ -24,7 +24,7 @@ pub(super) fn monitor(
     large(bench_dir, table, megabytes.unwrap_or(200))
 }
 
-fn now_ms() -> i64 {
+pub(super) fn now_ms() -> i64 {
     jiff::Timestamp::now().as_millisecond()
 }
 

@@ -23,12 +23,12 @@ use crate::bench_dir::{BenchDir, cpu_seconds, proc_figure, silent};
 use crate::hooks;
 use crate::null_world::NullWorld;
 use crate::table::{Table, Target, count, size, speed, time};
-use crate::{monitor, sandbox, soak, ui, workers, writer};
+use crate::{monitor, sandbox, serve, soak, ui, workers, writer};
 
 /// A section, with the number from the command line.
 type Section = fn(&BenchDir, &mut Table, Option<u64>) -> io::Result<()>;
 
-const SECTIONS: [(&str, Section); 12] = [
+const SECTIONS: [(&str, Section); 13] = [
     ("start", start),
     ("hooks", hooks::hooks),
     ("iteration", iteration),
@@ -40,6 +40,7 @@ const SECTIONS: [(&str, Section); 12] = [
     ("workers", workers::workers),
     ("monitor", monitor::monitor),
     ("ui", ui::ui),
+    ("serve", serve::serve),
     (SOAK, soak::soak),
 ];
 

@@ -1,5 +1,6 @@
 //! The JSON interface and its streams.
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::http::Server;
@@ -107,6 +108,28 @@ fn actions_reach_the_run() {
     let late = server.post(&path("pause"), &json!({})).code(409).json();
     assert_eq!(late["error"], "the run has ended");
     assert!(late["hint"].as_str().is_some_and(|hint| hint.contains("ralph resume")), "{late}");
+}
+
+#[test]
+fn killed_run_of_a_terminal_is_resumed_with_the_keys_of_the_server() {
+    let project = Project::new();
+    let agent = project.fake_agent(&json!([
+        project.record_step(),
+        {"wait_for": project.sibling("go")},
+        {"print": "<response>DONE</response>"},
+    ]));
+    let run = project.ralph(["run", "-n", "3", "-p", "do it", "--"]).args(agent).start();
+    wait_until(LONG, || project.agent_starts().len() == 1);
+    run.signal(Signal::KILL);
+    run.wait();
+    wait_until(LONG, || project.processes().is_empty());
+    let_it_end(&project);
+    let server = Server::start(&project, &[]);
+    let card = server.wait_for_run(|run| run["state"] == "interrupted");
+    let id = card["id"].as_str().expect("an id");
+    server.post(&format!("/api/runs/{id}/resume"), &json!({})).code(200);
+    server.wait_for_run(|run| run["state"] == "complete");
+    assert_eq!(project.agent_starts()[1]["env"]["KEY_OF_THE_SERVER"], "sesame");
 }
 
 #[test]

@@ -24,7 +24,9 @@ impl Server {
 
     pub(crate) fn on_port(project: &Project, port: u16, args: &[&str]) -> Server {
         let port = port.to_string();
-        let running = project.ralph(["serve", "--port", &port]).args(args).start();
+        let running = project.ralph(["serve", "--port", &port]).args(args);
+        let running = running.env("RALPH_TMUX_SOCKET", project.sibling("tmux.sock"));
+        let running = running.env("KEY_OF_THE_SERVER", "sesame").start();
         wait_until(LONG, || {
             running.stdout().contains("Ctrl+C") || running.stderr().contains("error:")
         });

@@ -129,6 +129,59 @@ fn interrupted_run_is_resumed_by_name_in_this_terminal() {
 }
 
 #[test]
+fn killed_run_of_a_terminal_is_resumed_in_a_window_with_the_resuming_environment() {
+    let shop = Workshop::new();
+    let first = run(&shop, &["--name", "mine"]).args(agent(&shop)).start();
+    shop.wait_for_event("text");
+    let id = shop.newest_run().file_name().unwrap().to_str().unwrap().to_owned();
+    first.signal(Signal::KILL);
+    first.wait();
+    wait_until(LONG, || shop.processes().is_empty());
+    let before = state_of(&shop, "mine");
+    let resume = || shop.ralph(["resume", &id, "--background"]);
+    let output = resume().env("PATH", shop.sibling("bin")).run();
+    output.code(1).stderr_has("cannot open a window for 'mine': tmux was not found");
+    output.stderr_has("hint: background runs need tmux");
+    assert_eq!(state_of(&shop, "mine"), before, "nothing has changed");
+    resume().env("API_KEY", "sesame").run().code(0).stdout_is("resumed ralph loop for mine\n");
+    assert_eq!(shop.windows(), ["ralph:mine"]);
+    let left = shop.worker("mine").join("environment.json");
+    assert!(!left.exists(), "secrets stay in no file");
+    wait_until(LONG, || shop.agent_starts().len() > 1);
+    resume().run().code(2).stderr_has(&format!("run {id} is still active"));
+    shop.ralph(["logs", "mine"]).run().code(0).stdout_has("at work");
+    shop.release();
+    shop.ralph(["wait", "mine"]).run().code(0);
+    assert!(shop.agent_starts()[0]["env"]["API_KEY"].is_null());
+    assert_eq!(shop.agent_starts()[1]["env"]["API_KEY"], "sesame");
+    let state = state_of(&shop, "mine");
+    assert_eq!((&state["outcome"], &state["run_id"]), (&json!("complete"), &json!(id)));
+    assert_eq!(shop.events().all("run_started").len(), 2, "one journal for both");
+    resume().run().code(0).stdout_has(&format!("run {id} is done"));
+}
+
+#[test]
+fn older_run_of_a_taken_name_is_resumed_in_a_window_under_another() {
+    let shop = Workshop::new();
+    let first = run(&shop, &[]).args(agent(&shop)).start();
+    shop.wait_for_event("text");
+    let id = shop.newest_run().file_name().unwrap().to_str().unwrap().to_owned();
+    first.signal(Signal::KILL);
+    first.wait();
+    wait_until(LONG, || shop.processes().is_empty());
+    let done = shop.fake_agent(&json!([{"print": "<response>DONE</response>"}]));
+    shop.ralph(["run", "-p", "x", "--background=project", "--"]).args(done).run().code(0);
+    shop.ralph(["wait", "project"]).run().code(0);
+    shop.release();
+    let resume = shop.ralph(["resume", &id, "--background", "-n", "4"]).run();
+    resume.code(0).stdout_is("resumed ralph loop for project-2\n");
+    shop.ralph(["wait", "project-2"]).run().code(0);
+    let state = state_of(&shop, "project-2");
+    assert_eq!((&state["run_id"], &state["max_iterations"]), (&json!(id), &json!(4)));
+    assert_eq!(state_of(&shop, "project")["outcome"], "complete", "the other one is left alone");
+}
+
+#[test]
 fn run_of_moved_project_is_resumed_by_name_at_its_new_path() {
     let shop = Workshop::new();
     let first = run(&shop, &["--name", "mine"]).args(agent(&shop)).start();

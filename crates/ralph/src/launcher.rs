@@ -6,7 +6,6 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
-use ralph_events::env_names::RALPH_HOME;
 use ralph_events::error::Error;
 use ralph_monitor::{Launcher, NewRun};
 use ralph_process as process;
@@ -39,22 +38,8 @@ impl Launcher for RunLauncher {
     fn resume(&self, run_id: &str) -> Result<(), Error> {
         let unknown = || Error::input(format!("there is no run {run_id}"));
         let (project, run) = find_by_id(run_id).ok_or_else(unknown)?;
-        let worker = Workers::open_user_dir()?.find_last_by_id(run_id)?;
-        let root = project.root();
-        if let Some(worker) = worker.filter(|worker| !worker.is_foreground()) {
-            return run_ralph(&["resume".into(), worker.name.into()], root).map(drop);
-        }
-        // A run of a terminal that is gone gets a window.
-        let variable = |name: &str| {
-            let mut pair = OsString::from(format!("{name}="));
-            pair.push(std::env::var_os(name)?);
-            Some(pair)
-        };
-        let mut command: Vec<OsString> = vec!["env".into()];
-        command.extend([RALPH_HOME, "HOME", "PATH"].into_iter().filter_map(variable));
-        command.extend([own_program()?, "-C".into(), root.into(), "resume".into(), run.id.into()]);
-        let tmux = Tmux::new(|name| std::env::var_os(name));
-        tmux.open(run_id, &command).map(drop)
+        let args = ["resume", &run.id, "--background"].map(OsString::from);
+        run_ralph(&args, project.root()).map(drop)
     }
 
     fn attach_command(&self, run_id: &str) -> Result<Vec<OsString>, Error> {

@@ -1,12 +1,12 @@
 //! The one word that every view uses for the state of a run.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::style::TextRole;
 use ralph_events::event::Outcome;
 use ralph_events::run_state::{Activity, RunState};
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StateWord {
     Working,

@@ -4,6 +4,7 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
+use crate::state_word::StateWord;
 use crate::warning_text::delivery_text;
 use crate::width;
 use ralph_events::event::{Class, EndCause, Event, Exit, Outcome, Purpose, Stamp, WaitReason};
@@ -138,9 +139,9 @@ pub struct WorkerState {
     pub last_event_time: Option<String>,
     /// A retry, the end of a rate limit or a person is waited for.
     pub waiting: bool,
-    /// A dialog of the agent needs a person.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub asks: bool,
+    /// The state of the run while it lives, and after its end. Version 0.1 wrote none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub word: Option<StateWord>,
     /// Start of the current pause, and the length of earlier ones. The time after an end counts as a pause.
     pub paused_since: Option<String>,
     pub paused_ms: u64,
@@ -173,6 +174,26 @@ impl WorkerState {
     pub fn has_end(&self) -> bool {
         let interrupted = self.status == WorkerStatus::Paused && self.ended.is_some();
         self.status.has_ended() || interrupted
+    }
+
+    /// The word of every view.
+    pub fn state_word(&self, is_alive: bool) -> StateWord {
+        match (self.word, self.status, self.outcome) {
+            _ if !is_alive && !self.has_end() => StateWord::Interrupted,
+            (Some(word), ..) => word,
+            (None, WorkerStatus::Running, _) => StateWord::Working,
+            (None, WorkerStatus::Paused, _) => StateWord::Paused,
+            (None, _, Some(WorkerOutcome::Complete)) => StateWord::Complete,
+            (None, WorkerStatus::Failed, _) | (None, _, Some(WorkerOutcome::Stalled)) => {
+                StateWord::Failed
+            }
+            (None, WorkerStatus::Stopped, _) => StateWord::Ended,
+        }
+    }
+
+    /// The pause begins after the current step.
+    pub fn is_pausing(&self, is_alive: bool) -> bool {
+        is_alive && self.status == WorkerStatus::Paused && self.paused_since.is_none()
     }
 
     /// The loop has ended, and nothing is left to do.
@@ -380,9 +401,7 @@ impl WorkerTracker {
         state.cost_usd = cost.reported;
         state.estimated_cost_usd = cost.estimated;
         state.waiting = run.activity.is_waiting() && !run.requests.pause;
-        let has_dialog = state.waiting && matches!(run.activity, Activity::Agent(_));
-        let has_question = run.end.is_none() && run.steering.open_questions().next().is_some();
-        state.asks = has_dialog || has_question;
+        state.word = Some(StateWord::of(run, true));
         match event {
             Event::RunStarted { run: id, pid, .. } => {
                 state.run_id = Some(id.as_ref().to_owned());
@@ -478,7 +497,7 @@ impl WorkerTracker {
         state.status = WorkerOutcome::Killed.status();
         state.exit_code = Some(exit_code::INTERRUPTED);
         state.message = Some("interrupted".to_owned());
-        (state.waiting, state.asks) = (false, false);
+        (state.waiting, state.word) = (false, Some(StateWord::Ended));
         state.ended = Some(format_time(time));
         state.paused_since.get_or_insert_with(|| format_time(time));
         lines.log_lines.push(log_line(time, "DONE", "killed"));

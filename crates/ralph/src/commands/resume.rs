@@ -66,6 +66,10 @@ pub struct ResumeArgs {
     /// Show what would run, without running it.
     #[arg(long)]
     pub dry_run: bool,
+
+    /// Resume in the background, in a tmux window, also a run of a terminal.
+    #[arg(long, conflicts_with = "dry_run")]
+    pub background: bool,
 }
 
 pub fn resume(place: &ProjectArgs, args: &ResumeArgs) -> Result<u8, Error> {
@@ -308,7 +312,11 @@ fn restart(
     args: &ResumeArgs,
     recovery: Recovery,
 ) -> Result<u8, Error> {
-    let action = if args.dry_run { LaunchAction::DryRun } else { LaunchAction::Start };
+    let action = match args {
+        ResumeArgs { dry_run: true, .. } => LaunchAction::DryRun,
+        ResumeArgs { background: true, .. } => LaunchAction::StartInBackground,
+        _ => LaunchAction::Start,
+    };
     let mut plan = LaunchPlan::new(project, spec, action, recovery);
     if args.verbose || args.quiet {
         (plan.view.verbose, plan.view.quiet) = (args.verbose, args.quiet);

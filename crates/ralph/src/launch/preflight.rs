@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::commands::worker::start_in_background;
+use crate::commands::worker::{resume_in_background, start_in_background};
 use crate::config::{self, DIRECTORY, LoadedSettings};
 use ralph_driver::run_spec::RunSpec;
 use ralph_events::error::Error;
@@ -67,7 +67,11 @@ impl CheckedRun<'_> {
         match self.plan.action {
             LaunchAction::DryRun => self.show(),
             LaunchAction::StartInBackground => {
-                start_in_background(self.plan.project, self.plan.spec)
+                let LaunchPlan { project, spec, resume, .. } = self.plan;
+                match resume {
+                    Some(run) => resume_in_background(project, &spec, &run.dir),
+                    None => start_in_background(project, spec),
+                }
             }
             LaunchAction::Start | LaunchAction::PrintPrompt => self.start(),
         }

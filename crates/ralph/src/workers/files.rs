@@ -132,7 +132,7 @@ impl StateFiles {
         self.is_pending
             && (!state.foreground
                 || state.status != saved.status
-                || state.asks != saved.asks
+                || state.word != saved.word
                 || state.run_id != saved.run_id
                 || state.exit_code != saved.exit_code
                 || (self.now_ms - self.saved_ms).abs() >= SAVE_INTERVAL_MS)

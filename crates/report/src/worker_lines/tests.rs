@@ -382,3 +382,69 @@ fn rate_limit_is_the_last_event_of_a_worker() {
     let last = follower.tracker.state.last_event.unwrap();
     assert_eq!(last, "rate limit reached, waiting until 11:30");
 }
+
+#[test]
+fn word_of_the_state_file_is_that_of_the_journal() {
+    let agent = || Event::AgentStarted { purpose: Purpose::Work, pid: 1, argv: Vec::new() };
+    let asked = || Event::QuestionAsked { id: "q1".into(), text: "Why?".into(), story: None };
+    let dialog = || Event::DialogOpened { dialog: "trust".into() };
+    let waiting = || Event::Waiting { reason: WaitReason::RateLimit, until_ms: i64::MAX };
+    let paused = || vec![Event::PauseRequested, Event::Paused];
+    let mut cases = vec![
+        vec![],
+        vec![agent()],
+        vec![agent(), asked()],
+        vec![asked(), Event::Parked],
+        vec![Event::Parked],
+        vec![agent(), dialog()],
+        vec![agent(), dialog(), Event::PauseRequested],
+        vec![waiting()],
+        vec![waiting(), asked()],
+        vec![waiting(), Event::PauseRequested],
+        vec![agent(), Event::PauseRequested],
+        vec![agent(), Event::PauseRequested, asked()],
+        paused(),
+        [vec![asked()], paused()].concat(),
+        [paused(), vec![Event::Resumed { max_iterations: 5 }]].concat(),
+    ];
+    use Outcome::*;
+    for outcome in [Complete, CompleteScmFailed, LimitReached, Budget, Stalled, Interrupted] {
+        cases.push(vec![agent(), asked(), run_ended(outcome, 0, 1)]);
+    }
+    for outcome in [AgentFailed, CredentialsRefused, PromptMissing, InternalError] {
+        cases.push([paused(), vec![run_ended(outcome, 0, 1)]].concat());
+    }
+    let mut seen = Vec::new();
+    for events in cases {
+        let mut follower = follower();
+        let start = [run_started(), Event::IterationStarted { max_iterations: 4 }];
+        let events: Vec<_> = start.into_iter().chain(events).map(|event| (1, event)).collect();
+        tell(&mut follower, &events);
+        let file = serde_json::to_vec(&follower.tracker.state).unwrap();
+        let state: WorkerState = serde_json::from_slice(&file).unwrap();
+        let run = &follower.run;
+        for is_alive in [true, false] {
+            let word = StateWord::of(run, is_alive);
+            assert_eq!(state.state_word(is_alive), word, "{is_alive} {events:?}");
+            seen.push(word.as_str());
+        }
+        let is_paused = matches!(run.activity, Activity::Paused { .. });
+        let is_pausing = run.end.is_none() && run.requests.pause && !is_paused;
+        assert_eq!(state.is_pausing(true), is_pausing, "{events:?}");
+    }
+    seen.sort_unstable();
+    seen.dedup();
+    assert_eq!(seen.len(), 8, "every word: {seen:?}");
+    // Files of version 0.1 have no word.
+    for (file, word) in [
+        (r#"{"status":"running"}"#, StateWord::Working),
+        (r#"{"status":"paused"}"#, StateWord::Paused),
+        (r#"{"status":"stopped","outcome":"complete"}"#, StateWord::Complete),
+        (r#"{"status":"stopped","outcome":"stalled"}"#, StateWord::Failed),
+        (r#"{"status":"stopped","outcome":"limit"}"#, StateWord::Ended),
+        (r#"{"status":"failed","outcome":"failed"}"#, StateWord::Failed),
+    ] {
+        let state: WorkerState = serde_json::from_str(file).unwrap();
+        assert_eq!(state.state_word(true), word, "{file}");
+    }
+}

@@ -12,10 +12,11 @@ use ralph_events::json_writer;
 use ralph_events::text;
 use ralph_report::output::OutputStream;
 use ralph_report::run_table::cost_text;
+use ralph_report::state_word::{ATTENTION_MS, Group};
 use ralph_report::table::{self, Column};
 use ralph_report::terminal::short_id;
 use ralph_report::width;
-use ralph_report::worker_lines::{WorkerOutcome, WorkerState, WorkerStatus, format_duration};
+use ralph_report::worker_lines::{WorkerState, WorkerStatus, format_duration};
 use ralph_store::project::Project;
 use ralph_store::runs::RunDir;
 
@@ -46,7 +47,7 @@ impl WorkerRow {
     /// For people: the same words as everywhere.
     fn described_status(&self) -> String {
         let StoredState::State(state) = &self.state else { return self.status().to_owned() };
-        let word = state_word(state, self.alive);
+        let word = word(state, self.alive);
         match state.outcome {
             _ if has_failed_scm(state) => format!("{word} (SCM)"),
             Some(outcome) if state.status.has_ended() && outcome.as_str() != word => {
@@ -58,19 +59,16 @@ impl WorkerRow {
     }
 
     /// Order of the table: needs you, working, waiting, done. Times in `state.json` sort as text.
-    fn sort_key(&self) -> (u8, Option<String>) {
-        let StoredState::State(state) = &self.state else { return (0, None) };
+    fn sort_key(&self) -> (Group, Option<String>) {
+        let StoredState::State(state) = &self.state else { return (Group::NeedsYou, None) };
         let last_time = state.ended.clone().or_else(|| state.last_event_time.clone());
-        match state_word(state, self.alive) {
+        let word = state.state_word(self.alive);
+        let is_old = is_older_than_a_day(last_time.as_deref());
+        match word.group(0, if is_old { ATTENTION_MS } else { 0 }) {
             // A later run has taken its name.
-            _ if self.worker.is_past() && !self.alive => (3, last_time),
-            "failed" | "interrupted" if !is_older_than_a_day(last_time.as_deref()) => {
-                (0, last_time)
-            }
-            "asks" => (0, last_time),
-            "working" => (1, Some(state.started.clone())),
-            "waiting" | "paused" | "pausing" => (2, Some(state.started.clone())),
-            _ => (3, last_time),
+            _ if self.worker.is_past() && !self.alive => (Group::Done, last_time),
+            group @ (Group::NeedsYou | Group::Done) => (group, last_time),
+            group => (group, Some(state.started.clone())),
         }
     }
 
@@ -91,24 +89,9 @@ fn has_failed_scm(state: &WorkerState) -> bool {
     state.exit_code == Some(exit_code::SCM_FAILED)
 }
 
-fn state_word(state: &WorkerState, alive: bool) -> &'static str {
-    match (state.status, state.outcome) {
-        _ if has_failed_scm(state) => "failed",
-        (WorkerStatus::Stopped, Some(WorkerOutcome::Complete)) => "complete",
-        (WorkerStatus::Failed, _) | (_, Some(WorkerOutcome::Stalled)) => "failed",
-        (WorkerStatus::Stopped, _) => "ended",
-        (WorkerStatus::Paused, _) if alive && state.iteration_open => "pausing",
-        // Stopped by Ctrl+C; without an exit code, ralph was killed.
-        (WorkerStatus::Paused, _) if !alive && state.foreground => match state.exit_code {
-            Some(_) => "ended",
-            None => "interrupted",
-        },
-        (WorkerStatus::Paused, _) => "paused",
-        (WorkerStatus::Running, _) if !alive => "interrupted",
-        (WorkerStatus::Running, _) if state.asks => "asks",
-        (WorkerStatus::Running, _) if state.waiting => "waiting",
-        (WorkerStatus::Running, _) => "working",
-    }
+/// `pausing` until the run has done so.
+fn word(state: &WorkerState, alive: bool) -> &'static str {
+    if state.is_pausing(alive) { "pausing" } else { state.state_word(alive).as_str() }
 }
 
 fn is_older_than_a_day(time: Option<&str>) -> bool {
@@ -120,7 +103,8 @@ fn is_older_than_a_day(time: Option<&str>) -> bool {
 fn sort_rows(rows: &mut [WorkerRow]) {
     rows.sort_by(|a, b| {
         let ((group, time), (other_group, other_time)) = (a.sort_key(), b.sort_key());
-        let by_time = if group == 3 { other_time.cmp(&time) } else { time.cmp(&other_time) };
+        let by_time =
+            if group == Group::Done { other_time.cmp(&time) } else { time.cmp(&other_time) };
         group.cmp(&other_group).then(by_time)
     });
 }
@@ -302,7 +286,7 @@ fn describe_worker(row: &WorkerRow) -> String {
 
 /// `handle` selects the run on a command line.
 fn describe(state: &WorkerState, handle: &str, alive: bool, elapsed_ms: Option<u64>) -> String {
-    let mut status = state_word(state, alive).to_owned();
+    let mut status = word(state, alive).to_owned();
     let details = if state.status.has_ended() {
         state.message.clone()
     } else if !alive {

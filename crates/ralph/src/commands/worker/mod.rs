@@ -17,7 +17,7 @@ pub use control::{kill, pause, resume, rm};
 pub use list::{ls, status};
 pub use logs::{attach, logs, send, wait};
 pub use spawn::spawn;
-pub(crate) use spawn::{launch_spec, start_in_background};
+pub(crate) use spawn::{launch_spec, resume_in_background, start_in_background};
 pub use template::template;
 
 use crate::cli::warn;

@@ -10,14 +10,16 @@ use crate::executors::{Executor, Start};
 use crate::launch::{self, LaunchAction, LaunchPlan, LaunchSpec, LoopCommand, prompt};
 use crate::recover::{Recovery, recover};
 use crate::workers::registry::Workers;
-use crate::workers::store::{StoredState, Worker};
+use crate::workers::store::{StoredState, Worker, read_state};
 use crate::workers::worktree::Worktree;
 use ralph_driver::run_spec::{PromptSource, RunSpec};
 use ralph_events::error::{Error, ErrorKind};
 use ralph_events::text;
 use ralph_git as git;
 use ralph_process::Interrupts;
+use ralph_report::worker_lines::WorkerState;
 use ralph_store::project::Project;
+use ralph_store::runs::RunDir;
 
 const MANY_ITERATIONS: u32 = 50;
 
@@ -156,6 +158,66 @@ pub(crate) fn start_in_background(project: &Project, spec: LaunchSpec) -> Result
         )),
         Start::Ended(code) => Ok(code),
     }
+}
+
+/// `resume --background`: moves a run of a terminal that is gone into a window.
+pub(crate) fn resume_in_background(
+    project: &Project,
+    spec: &LaunchSpec,
+    run: &RunDir,
+) -> Result<u8, Error> {
+    let started = SystemTime::now();
+    let workers = Workers::open_user_dir()?;
+    let last = workers.find_last_by_id(&run.id)?;
+    let is_last = last.is_some();
+    let (worker, _held) = match last {
+        Some(worker) => (worker.clone(), workers.lock(&worker)?),
+        None => workers.reserve_default(project.root(), Some(&run.id))?,
+    };
+    if worker.is_alive() {
+        return Err(Error::input(format!("run {} is still active", run.id))
+            .hint("wait for it to end, or stop it first"));
+    }
+    workers.refuse_if_killed(started)?;
+    check_window_free(&worker)?;
+    let failed = |err: io::Error| worker_files_error(&worker, &err);
+    // The name may be that of another run by now.
+    let other_files = if is_last { None } else { worker.archive().map_err(failed)? };
+    let before = *read_state(&run.path.join("state.json")).known().unwrap_or_default();
+    let state = WorkerState {
+        run_id: Some(run.id.clone()),
+        directory: project.root().to_string_lossy().into_owned(),
+        command: spec.command.name().to_owned(),
+        max_iterations: spec.settings.settings.maximum_iterations.unwrap_or(before.max_iterations),
+        foreground: false,
+        pid: None,
+        ..before.clone()
+    };
+    let saved = worker.create().and_then(|()| worker.save_spec(spec)).map_err(failed);
+    let resumed = saved
+        .and_then(|()| worker.claim_and_save(&state))
+        .and_then(|()| TmuxExecutor.start(&worker, Interrupts::install().ok()));
+    match resumed {
+        Ok(Start::Begun(_)) => {
+            other_files.iter().for_each(|files| worker.discard(files));
+            let name = &worker.name;
+            return crate::cli::print(&format!("resumed ralph loop for {name}\n"));
+        }
+        _ if is_last => {
+            // Only the first error is reported.
+            let _ = worker.claim_and_save(&before);
+        }
+        _ => {
+            let _ = worker.remove();
+            if let Some(files) = other_files {
+                let _ = std::fs::rename(files, &worker.path);
+            }
+        }
+    }
+    resumed.map(|start| match start {
+        Start::Ended(code) => code,
+        Start::Begun(_) => 0,
+    })
 }
 
 fn warn_shared_directory(workers: &Workers, project: &Project) -> Result<(), Error> {
