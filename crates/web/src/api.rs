@@ -10,7 +10,6 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use futures_util::stream;
 use ralph_events::error::Error;
-use ralph_events::run_state::Cost;
 use ralph_monitor::EventReader;
 use ralph_monitor::actions::Delivery;
 use ralph_report::run_card::{BarResult, RunCard};
@@ -130,10 +129,6 @@ pub(crate) struct Answer {
     pub text: String,
 }
 
-fn usd(cost: &Cost) -> Option<f64> {
-    cost.estimated.or(cost.reported)
-}
-
 impl Run {
     pub(crate) fn of(card: &RunCard) -> Run {
         let progress = |(done, total)| Progress { done, total };
@@ -152,7 +147,7 @@ impl Run {
             iteration: card.iteration,
             max_iterations: card.max_iterations,
             elapsed_ms: card.elapsed_ms,
-            cost_usd: usd(&card.cost),
+            cost_usd: card.cost.usd(),
             cost_is_estimate: card.cost.estimated.is_some(),
             budget_usd: card.budget_usd,
             tokens: card.tokens,
@@ -183,7 +178,7 @@ impl Iteration {
                 BarResult::Interrupted => "interrupted",
                 BarResult::Running => "running",
             },
-            cost_usd: usd(&bar.cost),
+            cost_usd: bar.cost.usd(),
         }
     }
 }

@@ -324,7 +324,7 @@ fn estimate(card: &RunCard) -> Option<String> {
     let count = u64::try_from(finished.len()).ok().filter(|count| *count > 0)?;
     let average_ms = finished.iter().map(|bar| bar.duration_ms).sum::<u64>() / count;
     let left_ms = average_ms.checked_sub(running.duration_ms)?;
-    let usd = |bar: &Bar| super::signs::usd(&bar.cost).unwrap_or(0.0);
+    let usd = |bar: &Bar| bar.cost.usd().unwrap_or(0.0);
     let average_usd = finished.iter().map(|bar| usd(bar)).sum::<f64>() / count as f64;
     let minutes = left_ms.div_ceil(60_000).max(1);
     let minutes =

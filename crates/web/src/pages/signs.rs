@@ -48,10 +48,6 @@ pub(crate) fn money(cost: &Cost) -> String {
     }
 }
 
-pub(crate) fn usd(cost: &Cost) -> Option<f64> {
-    cost.estimated.or(cost.reported)
-}
-
 /// `5 min ago`.
 pub(crate) fn ago(since_ms: i64, now_ms: i64) -> String {
     let seconds = u64::try_from((now_ms - since_ms) / 1000).unwrap_or(0);
