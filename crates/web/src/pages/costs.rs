@@ -1,4 +1,4 @@
-//! What a run cost, in charts with a table beside them.
+//! The costs of a run, as charts and as a table.
 
 use maud::{Markup, html};
 use ralph_events::text;
@@ -41,7 +41,7 @@ pub(crate) fn body(app: &App, card: &RunCard, now_ms: i64) -> Markup {
     }
 }
 
-/// How long the budget lasts if it goes on like this.
+/// How long the budget lasts at the average cost so far.
 fn pace(app: &App, card: &RunCard, now_ms: i64) -> Option<String> {
     let (budget, spent) = (card.budget_usd?, card.cost.usd()?);
     if card.ended_ms.is_some() || spent <= 0.0 || card.elapsed_ms == 0 {

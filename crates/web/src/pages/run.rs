@@ -57,7 +57,7 @@ impl Tab {
     }
 }
 
-/// What the head of a run's page needs.
+/// The input of the head of a run's page.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
     pub app: &'a App,
@@ -70,10 +70,10 @@ pub(crate) struct View<'a> {
 }
 
 /// `body` is the content of the tab.
-pub(crate) fn page(view: View<'_>, live_query: &str, body: &Markup) -> Page {
+pub(crate) fn page(view: View<'_>, body: &Markup) -> Page {
     let View { app, card, tab, .. } = view;
     let class = (tab != Tab::Activity).then_some("tab");
-    let live = format!("/runs/{}/live?tab={}{live_query}", card.id, tab.name());
+    let live = format!("/runs/{}/live?tab={}", card.id, tab.name());
     Page {
         title: page_title(card),
         live: Some(app.link(&live)),

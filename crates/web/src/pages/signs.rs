@@ -128,6 +128,11 @@ fn spark_label(card: &RunCard) -> String {
     }
 }
 
+pub(crate) fn capitalize(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+}
+
 /// `1 story`, `2 stories`.
 pub(crate) fn plural(count: usize, word: &str) -> String {
     match (count, word.strip_suffix('y')) {
