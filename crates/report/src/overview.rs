@@ -70,6 +70,18 @@ pub struct DayCost {
     pub usd: f64,
 }
 
+impl DayCost {
+    /// `November 18`.
+    pub fn name(&self) -> String {
+        format!("{} {}", self.month_name(), self.day)
+    }
+
+    pub fn month_name(&self) -> String {
+        let date = Date::new(self.year, self.month, self.day);
+        date.map_or_else(|_| String::new(), |date| date.strftime("%B").to_string())
+    }
+}
+
 /// A project whose runs cannot be listed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct UnreadableProject {
@@ -206,7 +218,7 @@ fn cost_per_day(cards: &[RunCard], today: Date, zone: &TimeZone) -> Vec<DayCost>
     }
     days.reverse();
     for bar in cards.iter().flat_map(|card| &card.bars) {
-        let Some(usd) = bar.cost.estimated.or(bar.cost.reported) else { continue };
+        let Some(usd) = bar.cost.usd() else { continue };
         let Some(date) = local_date(bar.ended_ms, zone) else { continue };
         if let Some((_, sum)) = days.iter_mut().find(|(day, _)| *day == date) {
             *sum += usd;

@@ -361,7 +361,7 @@ fn bars(run: &RunState, is_alive: bool, now_ms: i64) -> Vec<Bar> {
             last.tools = last.tools.saturating_add(agent.tool_calls);
         }
         let total = run.cost();
-        let before = sum(|cost| cost.estimated.or(cost.reported));
+        let before = sum(Cost::usd);
         last.cost = Cost {
             reported: total.reported.map(|usd| (usd - sum(|cost| cost.reported)).max(0.0)),
             estimated: total.estimated.map(|usd| (usd - before).max(0.0)),

@@ -184,6 +184,6 @@ fn total_cost(run: &RunState, iterations: &[&IterationRecord]) -> Cost {
     let add = |sum: Option<f64>, usd: f64| Some(sum.unwrap_or(0.0) + usd);
     let reported = costs().filter_map(|cost| cost.reported).fold(None, add);
     let has_estimate = costs().any(|cost| cost.estimated.is_some());
-    let estimated = costs().filter_map(|cost| cost.estimated.or(cost.reported)).fold(None, add);
+    let estimated = costs().filter_map(|cost| cost.usd()).fold(None, add);
     Cost { reported, estimated: estimated.filter(|_| has_estimate) }
 }

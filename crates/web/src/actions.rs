@@ -1,25 +1,24 @@
 //! Steering runs: every action becomes a request in the run's queue.
 
-use axum::extract::{Path, Query, State};
-use axum::http::{HeaderMap, StatusCode, header};
-use axum::response::{Html, IntoResponse as _, Response};
-use axum::{Extension, Form};
+use axum::extract::{FromRequestParts, Path, Query};
+use axum::http::request::Parts;
+use axum::http::{StatusCode, header};
+use axum::response::{Html, IntoResponse, Response};
+use axum::{Extension, Form, Json};
 use ralph_events::error::{Error, ErrorKind};
 use ralph_events::run_state::Question;
 use ralph_monitor::actions::{self, Delivery, Done};
 use ralph_monitor::{Launcher, Monitor};
 use ralph_store::runs::RunDir;
-use serde::Deserialize;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::app::App;
-
 use crate::guard::wants_html;
 use crate::pages::layout;
 use crate::tokens::Access;
 
-/// What a person can do to a run.
+/// An action of a person on a run.
 #[derive(Debug)]
 pub(crate) enum Action {
     Tell { text: String, delivery: Delivery },
@@ -30,7 +29,7 @@ pub(crate) enum Action {
 }
 
 impl Action {
-    /// What is shown until the run has done it.
+    /// The text that is shown until the run has done it.
     fn requested(&self) -> &'static str {
         match self {
             Action::Tell { delivery: Delivery::Next, .. } => "sent, waits for the next iteration",
@@ -49,7 +48,7 @@ impl Action {
 /// The request is in the run's queue.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Requested {
-    /// What is shown until the run has done it.
+    /// The text that is shown until the run has done it.
     pub requested: &'static str,
 }
 
@@ -58,13 +57,6 @@ pub(crate) struct Requested {
 pub(crate) struct Problem {
     pub error: String,
     pub hint: String,
-}
-
-impl axum::response::IntoResponse for Failure {
-    fn into_response(self) -> Response {
-        let (error, hint) = self.words();
-        (self.status(), axum::Json(Problem { error, hint })).into_response()
-    }
 }
 
 #[derive(Debug)]
@@ -83,7 +75,7 @@ impl Failure {
         }
     }
 
-    pub(crate) fn words(&self) -> (String, String) {
+    pub(crate) fn message_and_hint(&self) -> (String, String) {
         match self {
             Failure::Unknown(what) => (format!("there is no such {what}"), String::new()),
             Failure::Refused(error) => {
@@ -94,7 +86,14 @@ impl Failure {
     }
 }
 
-/// Does it, and returns what to show.
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let (error, hint) = self.message_and_hint();
+        (self.status(), Json(Problem { error, hint })).into_response()
+    }
+}
+
+/// Sends the request, and returns the text to show.
 pub(crate) async fn perform(app: &App, run: &str, action: Action) -> Result<&'static str, Failure> {
     let id = run.to_owned();
     let dir = app.hub.ask(move |monitor| monitor.run_dir(&id).cloned()).await.flatten();
@@ -157,10 +156,59 @@ pub(crate) struct Back {
     overview: Option<String>,
 }
 
+impl Back {
+    fn path(&self, run: &str) -> String {
+        if self.overview.is_some() { "/".to_owned() } else { run_path(run) }
+    }
+}
+
+fn run_path(run: &str) -> String {
+    format!("/runs/{run}")
+}
+
+/// The client that sent a form.
+pub(crate) struct FormClient {
+    app: App,
+    access: Access,
+    wants_html: bool,
+}
+
+impl FromRequestParts<App> for FormClient {
+    type Rejection = <Extension<Access> as FromRequestParts<App>>::Rejection;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Self::Rejection> {
+        let wants_html = wants_html(&parts.headers);
+        let Extension(access) = Extension::from_request_parts(parts, app).await?;
+        Ok(FormClient { app: app.clone(), access, wants_html })
+    }
+}
+
+impl FormClient {
+    /// Performs the action of a form on the run's own page.
+    async fn perform(self, run: &str, action: Action) -> Response {
+        let result = perform(&self.app, run, action).await;
+        self.respond(&run_path(run), result)
+    }
+
+    /// Leads a browser back to the page; the script gets JSON.
+    fn respond(&self, back: &str, result: Result<&'static str, Failure>) -> Response {
+        match (result, self.wants_html) {
+            (Ok(_), true) => {
+                (StatusCode::SEE_OTHER, [(header::LOCATION, self.app.link(back))]).into_response()
+            }
+            (Ok(requested), false) => Json(Requested { requested }).into_response(),
+            (Err(failure), true) => {
+                let (error, hint) = failure.message_and_hint();
+                let page = layout::message_page(&self.app, self.access, &error, &hint);
+                (failure.status(), Html(page)).into_response()
+            }
+            (Err(failure), false) => failure.into_response(),
+        }
+    }
+}
+
 pub(crate) async fn tell_form(
-    State(app): State<App>,
-    Extension(access): Extension<Access>,
-    headers: HeaderMap,
+    client: FormClient,
     Path(id): Path<String>,
     Form(fields): Form<Fields>,
 ) -> Response {
@@ -169,78 +217,36 @@ pub(crate) async fn tell_form(
         "every" => Delivery::Every,
         _ => Delivery::Next,
     };
-    let result = perform(&app, &id, Action::Tell { text: fields.text, delivery }).await;
-    answer_to(&app, access, &headers, &format!("/runs/{id}"), result)
+    client.perform(&id, Action::Tell { text: fields.text, delivery }).await
 }
 
-pub(crate) async fn pause_form(
-    State(app): State<App>,
-    Extension(access): Extension<Access>,
-    headers: HeaderMap,
-    Path(id): Path<String>,
-) -> Response {
-    let result = perform(&app, &id, Action::Pause).await;
-    answer_to(&app, access, &headers, &format!("/runs/{id}"), result)
+pub(crate) async fn pause_form(client: FormClient, Path(id): Path<String>) -> Response {
+    client.perform(&id, Action::Pause).await
 }
 
 pub(crate) async fn resume_form(
-    State(app): State<App>,
-    Extension(access): Extension<Access>,
-    headers: HeaderMap,
+    client: FormClient,
     Path(id): Path<String>,
     Query(back): Query<Back>,
 ) -> Response {
-    let result = perform(&app, &id, Action::Resume).await;
-    answer_to(&app, access, &headers, &back.path(&id), result)
+    let result = perform(&client.app, &id, Action::Resume).await;
+    client.respond(&back.path(&id), result)
 }
 
 pub(crate) async fn stop_form(
-    State(app): State<App>,
-    Extension(access): Extension<Access>,
-    headers: HeaderMap,
+    client: FormClient,
     Path(id): Path<String>,
     Form(fields): Form<Fields>,
 ) -> Response {
-    let result = perform(&app, &id, Action::Stop { now: fields.now == "true" }).await;
-    answer_to(&app, access, &headers, &format!("/runs/{id}"), result)
+    client.perform(&id, Action::Stop { now: fields.now == "true" }).await
 }
 
 pub(crate) async fn answer_form(
-    State(app): State<App>,
-    Extension(access): Extension<Access>,
-    headers: HeaderMap,
+    client: FormClient,
     Path(question): Path<String>,
     Query(back): Query<Back>,
     Form(fields): Form<Fields>,
 ) -> Response {
-    let (run, result) = answer(&app, question, fields.text).await;
-    answer_to(&app, access, &headers, &back.path(&run), result)
-}
-
-impl Back {
-    fn path(&self, run: &str) -> String {
-        if self.overview.is_some() { "/".to_owned() } else { format!("/runs/{run}") }
-    }
-}
-
-/// Back to the page for a browser, JSON for the script.
-fn answer_to(
-    app: &App,
-    access: Access,
-    headers: &HeaderMap,
-    back: &str,
-    result: Result<&'static str, Failure>,
-) -> Response {
-    match (result, wants_html(headers)) {
-        (Ok(_), true) => {
-            (StatusCode::SEE_OTHER, [(header::LOCATION, app.link(back))]).into_response()
-        }
-        (Ok(requested), false) => axum::Json(Requested { requested }).into_response(),
-        (Err(failure), true) => {
-            let (error, hint) = failure.words();
-            let page = layout::message_page(app, access, &error, &hint);
-            (failure.status(), Html(page)).into_response()
-        }
-        (Err(failure), false) => failure.into_response(),
-    }
+    let (run, result) = answer(&client.app, question, fields.text).await;
+    client.respond(&back.path(&run), result)
 }

@@ -10,9 +10,8 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use futures_util::stream;
 use ralph_events::error::Error;
-use ralph_events::run_state::Cost;
-use ralph_monitor::EventReader;
 use ralph_monitor::actions::Delivery;
+use ralph_monitor::{EventReader, Monitor};
 use ralph_report::run_card::{BarResult, RunCard};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -44,7 +43,7 @@ pub(crate) struct Run {
     pub group: &'static str,
     /// The process of the run is alive.
     pub alive: bool,
-    /// What it does now, or how it ended.
+    /// Its current activity, or how it ended.
     pub now: String,
     pub iteration: u32,
     /// 0 for no limit.
@@ -65,7 +64,7 @@ pub(crate) struct Run {
     pub iterations: Vec<Iteration>,
 }
 
-/// What a person has to do about a run.
+/// The reason why a run needs a person.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Attention {
     /// The question, or what broke.
@@ -130,10 +129,6 @@ pub(crate) struct Answer {
     pub text: String,
 }
 
-fn usd(cost: &Cost) -> Option<f64> {
-    cost.estimated.or(cost.reported)
-}
-
 impl Run {
     pub(crate) fn of(card: &RunCard) -> Run {
         let progress = |(done, total)| Progress { done, total };
@@ -152,7 +147,7 @@ impl Run {
             iteration: card.iteration,
             max_iterations: card.max_iterations,
             elapsed_ms: card.elapsed_ms,
-            cost_usd: usd(&card.cost),
+            cost_usd: card.cost.usd(),
             cost_is_estimate: card.cost.estimated.is_some(),
             budget_usd: card.budget_usd,
             tokens: card.tokens,
@@ -183,7 +178,7 @@ impl Iteration {
                 BarResult::Interrupted => "interrupted",
                 BarResult::Running => "running",
             },
-            cost_usd: usd(&bar.cost),
+            cost_usd: bar.cost.usd(),
         }
     }
 }
@@ -202,9 +197,9 @@ pub(crate) async fn openapi() -> Json<utoipa::openapi::OpenApi> {
     Json(Description::openapi())
 }
 
-type Answered = Result<Json<Requested>, Failure>;
+type ActionResult = Result<Json<Requested>, Failure>;
 
-async fn perform(app: &App, run: &str, action: Action) -> Answered {
+async fn perform(app: &App, run: &str, action: Action) -> ActionResult {
     actions::perform(app, run, action).await.map(|requested| Json(Requested { requested }))
 }
 
@@ -224,6 +219,7 @@ pub(crate) async fn run(
 ) -> Result<Json<Run>, Failure> {
     let now_ms = app.now_ms();
     let card = app.hub.ask(move |monitor| {
+        // Reads the journal of an older run.
         monitor.run(&id)?;
         monitor.card(&id, now_ms)
     });
@@ -308,7 +304,11 @@ fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, Failure> {
 /// Adds guidance to the next prompt.
 #[utoipa::path(post, path = "/api/runs/{id}/tell", params(("id" = String, Path,)), request_body = Tell,
     responses((status = 200, body = Requested), (status = 400, body = Problem), (status = 404, body = Problem), (status = 409, body = Problem)))]
-pub(crate) async fn tell(State(app): State<App>, Path(id): Path<String>, body: Bytes) -> Answered {
+pub(crate) async fn tell(
+    State(app): State<App>,
+    Path(id): Path<String>,
+    body: Bytes,
+) -> ActionResult {
     let Tell { text, now, every } = parse(&body)?;
     let delivery = match (now, every) {
         (true, true) => {
@@ -325,21 +325,25 @@ pub(crate) async fn tell(State(app): State<App>, Path(id): Path<String>, body: B
 /// Pauses a run after the current iteration.
 #[utoipa::path(post, path = "/api/runs/{id}/pause", params(("id" = String, Path,)),
     responses((status = 200, body = Requested), (status = 404, body = Problem), (status = 409, body = Problem)))]
-pub(crate) async fn pause(State(app): State<App>, Path(id): Path<String>) -> Answered {
+pub(crate) async fn pause(State(app): State<App>, Path(id): Path<String>) -> ActionResult {
     perform(&app, &id, Action::Pause).await
 }
 
 /// Continues a paused run, or one whose process is gone.
 #[utoipa::path(post, path = "/api/runs/{id}/resume", params(("id" = String, Path,)),
     responses((status = 200, body = Requested), (status = 404, body = Problem), (status = 409, body = Problem)))]
-pub(crate) async fn resume(State(app): State<App>, Path(id): Path<String>) -> Answered {
+pub(crate) async fn resume(State(app): State<App>, Path(id): Path<String>) -> ActionResult {
     perform(&app, &id, Action::Resume).await
 }
 
 /// Ends a run after the current iteration, or at once.
 #[utoipa::path(post, path = "/api/runs/{id}/stop", params(("id" = String, Path,)), request_body = Stop,
     responses((status = 200, body = Requested), (status = 404, body = Problem), (status = 409, body = Problem)))]
-pub(crate) async fn stop(State(app): State<App>, Path(id): Path<String>, body: Bytes) -> Answered {
+pub(crate) async fn stop(
+    State(app): State<App>,
+    Path(id): Path<String>,
+    body: Bytes,
+) -> ActionResult {
     let Stop { now } = parse(&body)?;
     perform(&app, &id, Action::Stop { now }).await
 }
@@ -347,7 +351,7 @@ pub(crate) async fn stop(State(app): State<App>, Path(id): Path<String>, body: B
 /// Open questions of all runs, oldest first.
 #[utoipa::path(get, path = "/api/questions", responses((status = 200, body = Vec<Question>)))]
 pub(crate) async fn questions(State(app): State<App>) -> Json<Vec<Question>> {
-    let open = |monitor: &mut ralph_monitor::Monitor| {
+    let open = |monitor: &mut Monitor| {
         let mut open = Vec::new();
         for id in monitor.ids().map(str::to_owned).collect::<Vec<_>>() {
             let questions = monitor.state(&id).map(|state| state.steering.open_questions());
@@ -372,7 +376,7 @@ pub(crate) async fn answer(
     State(app): State<App>,
     Path(id): Path<String>,
     body: Bytes,
-) -> Answered {
+) -> ActionResult {
     let Answer { text } = parse(&body)?;
     let (_, result) = actions::answer(&app, id, text).await;
     result.map(|requested| Json(Requested { requested }))

@@ -1,10 +1,11 @@
-//! What all handlers share.
+//! State that all handlers share.
 
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use jiff::tz::TimeZone;
 use ralph_monitor::Launcher;
+use tokio::sync::Mutex;
 
 use crate::address::Address;
 use crate::hub::Hub;
@@ -25,7 +26,7 @@ pub(crate) struct Shared {
     pub hub: Hub,
     pub feeds: Registry,
     /// Programs run one at a time: the process has one place that waits for children.
-    pub programs: Mutex<()>,
+    programs: Arc<Mutex<()>>,
     pub launcher: Arc<dyn Launcher>,
 }
 
@@ -45,7 +46,7 @@ impl App {
             clock: options.clock,
             hub,
             feeds: Registry::default(),
-            programs: Mutex::default(),
+            programs: Arc::default(),
             launcher,
         }))
     }
@@ -55,9 +56,10 @@ impl App {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
-        let app = self.clone();
+        // Held by the work: a client that leaves does not end it. One that waits holds no thread.
+        let turn = Arc::clone(&self.programs).lock_owned().await;
         let run = move || {
-            let _one = app.programs.lock().unwrap_or_else(PoisonError::into_inner);
+            let _turn = turn;
             work()
         };
         tokio::task::spawn_blocking(run).await.ok()

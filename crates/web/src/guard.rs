@@ -1,4 +1,4 @@
-//! What every request has to pass, and the headers of every answer.
+//! Checks every request, and adds security headers to every answer.
 
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -20,7 +20,7 @@ const COOKIE_SECONDS: u32 = 365 * 24 * 3600;
 
 /// Checks host, origin and token, and adds the access to the request.
 pub(crate) async fn check(State(app): State<App>, mut request: Request, next: Next) -> Response {
-    let is_data = !request.uri().path().contains("/assets/");
+    let is_asset = request.uri().path().starts_with("/assets/");
     let mut response = match admit(&app, &request) {
         Ok(Admission::Known(access)) => {
             request.extensions_mut().insert(access);
@@ -28,9 +28,9 @@ pub(crate) async fn check(State(app): State<App>, mut request: Request, next: Ne
         }
         Ok(Admission::Open) => next.run(request).await,
         Ok(Admission::Link { token, to }) => enter(&app, &request, &token, &to),
-        Err(refusal) => refusal.response(&app, &request),
+        Err(refusal) => refusal.response(request.headers()),
     };
-    add_headers(response.headers_mut(), is_data);
+    add_headers(response.headers_mut(), is_asset);
     response
 }
 
@@ -55,25 +55,25 @@ enum Refusal {
 
 fn admit(app: &App, request: &Request) -> Result<Admission, Refusal> {
     let headers = request.headers();
-    let host = text(headers, &header::HOST)
+    let host = header_text(headers, &header::HOST)
         .or_else(|| request.uri().authority().map(axum::http::uri::Authority::as_str))
         .unwrap_or_default();
     if !app.address.is_own_host(host) {
         return Err(Refusal::ForeignHost);
     }
-    let changes = request.method() != Method::GET && request.method() != Method::HEAD;
-    let bearer = text(headers, &header::AUTHORIZATION)
+    let is_write = request.method() != Method::GET && request.method() != Method::HEAD;
+    let bearer = header_text(headers, &header::AUTHORIZATION)
         .and_then(|value| value.split_once(' '))
         .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
         .map(|(_, token)| token.trim());
-    check_origin(app, headers, host, changes && bearer.is_none())?;
+    check_origin(app, headers, host, is_write && bearer.is_none())?;
     let path = request.uri().path();
     if path == "/healthz" {
         return Ok(Admission::Open);
     }
     if let Some((token, to)) = token_in_query(request.uri()) {
         let is_valid = app.tokens.access_of(&token).is_some();
-        return match is_valid && !changes {
+        return match is_valid && !is_write {
             true => Ok(Admission::Link { token, to: format!("{}{to}", app.address.prefix()) }),
             false => Err(Refusal::NoToken),
         };
@@ -81,7 +81,7 @@ fn admit(app: &App, request: &Request) -> Result<Admission, Refusal> {
     let token = bearer.or_else(|| cookie(headers, &app.address.cookie_name()));
     let access = token.and_then(|token| app.tokens.access_of(token)).ok_or(Refusal::NoToken)?;
     let access = if app.is_read_only { Access::ReadOnly } else { access };
-    match changes && access == Access::ReadOnly {
+    match is_write && access == Access::ReadOnly {
         true => Err(Refusal::ReadOnly),
         false => Ok(Admission::Known(access)),
     }
@@ -95,8 +95,8 @@ fn check_origin(
     is_required: bool,
 ) -> Result<(), Refusal> {
     let is_same_origin =
-        text(headers, &HeaderName::from_static("sec-fetch-site")) == Some("same-origin");
-    let is_own = match text(headers, &header::ORIGIN) {
+        header_text(headers, &HeaderName::from_static("sec-fetch-site")) == Some("same-origin");
+    let is_own = match header_text(headers, &header::ORIGIN) {
         // Browsers hide the origin of a form because of our referrer policy, but not this.
         Some("null") => is_same_origin,
         Some(origin) => app.address.is_own_origin(origin, host),
@@ -105,7 +105,7 @@ fn check_origin(
     is_own.then_some(()).ok_or(Refusal::ForeignOrigin)
 }
 
-fn text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
+fn header_text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
     headers.get(name)?.to_str().ok()
 }
 
@@ -122,8 +122,8 @@ fn token_in_query(uri: &axum::http::Uri) -> Option<(String, String)> {
         uri.query()?.split('&').partition(|pair| pair.starts_with("token="));
     let token = tokens.first()?.strip_prefix("token=")?.to_owned();
     let query = if rest.is_empty() { String::new() } else { format!("?{}", rest.join("&")) };
-    // Two slashes would name another host.
-    Some((token, format!("/{}{query}", uri.path().trim_start_matches('/'))))
+    // Two slashes would name another host. Browsers read a backslash as a slash.
+    Some((token, format!("/{}{query}", uri.path().trim_start_matches(['/', '\\']))))
 }
 
 /// Turns the link into a cookie, so that the token leaves the address bar.
@@ -135,10 +135,10 @@ fn enter(app: &App, request: &Request, token: &str, to: &str) -> Response {
         "{}={token}; Path={path}; Max-Age={COOKIE_SECONDS}; HttpOnly; SameSite=Strict{secure}",
         app.address.cookie_name()
     );
-    let site = text(request.headers(), &HeaderName::from_static("sec-fetch-site"));
+    let site = header_text(request.headers(), &HeaderName::from_static("sec-fetch-site"));
     let mut response = match site {
         // After a click on another site, browsers do not send a strict cookie to a redirect's target.
-        Some("cross-site" | "same-site") => Html(layout::moved_page(app, to)).into_response(),
+        Some("cross-site" | "same-site") => Html(layout::moved_page(to)).into_response(),
         _ => (StatusCode::SEE_OTHER, [(header::LOCATION, to.to_owned())]).into_response(),
     };
     if let Ok(value) = HeaderValue::from_str(&cookie) {
@@ -148,7 +148,7 @@ fn enter(app: &App, request: &Request, token: &str, to: &str) -> Response {
 }
 
 impl Refusal {
-    fn response(self, app: &App, request: &Request) -> Response {
+    fn response(self, headers: &HeaderMap) -> Response {
         let (status, title, hint) = match self {
             Refusal::ForeignHost => (
                 StatusCode::FORBIDDEN,
@@ -171,8 +171,8 @@ impl Refusal {
                 "Open the link with full access that `ralph serve` printed.",
             ),
         };
-        if wants_html(request.headers()) {
-            return (status, Html(layout::refusal_page(app, title, hint))).into_response();
+        if wants_html(headers) {
+            return (status, Html(layout::refusal_page(title, hint))).into_response();
         }
         let body = serde_json::json!({"error": title, "hint": hint});
         (status, [(header::CONTENT_TYPE, "application/json")], Body::from(body.to_string()))
@@ -181,10 +181,10 @@ impl Refusal {
 }
 
 pub(crate) fn wants_html(headers: &HeaderMap) -> bool {
-    text(headers, &header::ACCEPT).is_some_and(|accept| accept.contains("text/html"))
+    header_text(headers, &header::ACCEPT).is_some_and(|accept| accept.contains("text/html"))
 }
 
-fn add_headers(headers: &mut HeaderMap, is_data: bool) {
+fn add_headers(headers: &mut HeaderMap, is_asset: bool) {
     let mut set = |name, value| headers.insert(name, HeaderValue::from_static(value));
     set(header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY);
     set(header::X_CONTENT_TYPE_OPTIONS, "nosniff");
@@ -192,7 +192,25 @@ fn add_headers(headers: &mut HeaderMap, is_data: bool) {
     set(header::X_FRAME_OPTIONS, "DENY");
     set(HeaderName::from_static("cross-origin-resource-policy"), "same-origin");
     set(HeaderName::from_static("cross-origin-opener-policy"), "same-origin");
-    if is_data {
+    if !is_asset {
         set(header::CACHE_CONTROL, "no-store");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn link_without_token_stays_on_this_server() {
+        for (link, expected) in [
+            ("/?token=x", "/"),
+            ("/runs/a?token=x&from=2", "/runs/a?from=2"),
+            ("//evil.example/?token=x", "/evil.example/"),
+            ("/\\evil.example/?token=x", "/evil.example/"),
+        ] {
+            let (token, to) = token_in_query(&link.parse().unwrap()).unwrap();
+            assert_eq!((&*token, &*to), ("x", expected), "{link}");
+        }
     }
 }

@@ -14,7 +14,7 @@ use tokio::sync::{oneshot, watch};
 
 type Job = Box<dyn FnOnce(&mut Monitor) + Send>;
 
-/// The side of the clients. Cheap to clone.
+/// Sends jobs to the monitor's thread. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Hub {
     jobs: mpsc::Sender<Job>,
@@ -22,8 +22,8 @@ pub(crate) struct Hub {
     topics: Arc<Mutex<HashMap<String, watch::Sender<u64>>>>,
 }
 
-/// The side of the monitor.
-pub(crate) struct Desk {
+/// Runs the jobs on the monitor's thread.
+pub(crate) struct MonitorLoop {
     jobs: mpsc::Receiver<Job>,
     bell: OwnedFd,
 }
@@ -31,7 +31,7 @@ pub(crate) struct Desk {
 /// The topic of changes of any run.
 const ALL_RUNS: &str = "";
 
-pub(crate) fn new() -> io::Result<(Hub, Desk)> {
+pub(crate) fn new() -> io::Result<(Hub, MonitorLoop)> {
     let (reader, writer) = io::pipe()?;
     let (reader, writer) = (OwnedFd::from(reader), OwnedFd::from(writer));
     for end in [&reader, &writer] {
@@ -39,7 +39,7 @@ pub(crate) fn new() -> io::Result<(Hub, Desk)> {
     }
     let (sender, receiver) = mpsc::channel();
     let hub = Hub { jobs: sender, bell: Arc::new(writer), topics: Arc::default() };
-    Ok((hub, Desk { jobs: receiver, bell: reader }))
+    Ok((hub, MonitorLoop { jobs: receiver, bell: reader }))
 }
 
 impl Hub {
@@ -59,12 +59,12 @@ impl Hub {
         receiver.await.ok()
     }
 
-    /// Counts the changes of all runs.
+    /// A counter of the changes of all runs.
     pub(crate) fn all_changes(&self) -> watch::Receiver<u64> {
         self.changes_of(ALL_RUNS)
     }
 
-    /// Counts the changes of one run.
+    /// A counter of the changes of one run.
     pub(crate) fn changes_of(&self, run: &str) -> watch::Receiver<u64> {
         let mut topics = self.topics.lock().unwrap_or_else(PoisonError::into_inner);
         topics.entry(run.to_owned()).or_insert_with(|| watch::Sender::new(0)).subscribe()
@@ -81,8 +81,8 @@ impl Hub {
     }
 }
 
-impl Desk {
-    /// Waits for changes, questions and a signal, until the signal arrives.
+impl MonitorLoop {
+    /// Takes in changes and runs jobs until a signal arrives.
     pub(crate) fn run(
         self,
         mut monitor: Monitor,

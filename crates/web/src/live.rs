@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -15,6 +15,7 @@ use axum::response::{IntoResponse as _, Response};
 use futures_util::StreamExt as _;
 use futures_util::stream::{self, Stream};
 use maud::Markup;
+use ralph_report::run_card::RunCard;
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -77,7 +78,7 @@ impl LivePart {
     }
 
     #[must_use]
-    pub(crate) fn into(self, parent: &str) -> LivePart {
+    pub(crate) fn inside(self, parent: &str) -> LivePart {
         LivePart { into: Some(parent.to_owned()), ..self }
     }
 
@@ -94,27 +95,41 @@ impl From<Part> for LivePart {
     }
 }
 
+/// The state of a run, for announcements.
+#[derive(Debug, Clone)]
+pub(crate) struct NamedState {
+    id: String,
+    name: String,
+    word: &'static str,
+}
+
+impl NamedState {
+    pub(crate) fn of(card: &RunCard) -> NamedState {
+        NamedState { id: card.id.clone(), name: card.name.clone(), word: card.word() }
+    }
+}
+
 /// A view at one moment.
 #[derive(Debug, Default)]
 pub(crate) struct Frame {
     pub parts: Vec<LivePart>,
     pub title: String,
-    /// The state of each run that the view shows, for announcements.
-    pub states: Vec<(String, String, &'static str)>,
+    /// The state of each run that the view shows.
+    pub states: Vec<NamedState>,
     /// A change of state, in words.
     pub say: Option<String>,
     /// Counts the frames of a feed.
     pub number: u64,
 }
 
-type Feeds = Mutex<HashMap<View, watch::Sender<Arc<Frame>>>>;
+type Feeds = HashMap<View, watch::Sender<Arc<Frame>>>;
 
 /// The running feeds. One without clients ends.
 #[derive(Debug, Default)]
-pub(crate) struct Registry(Feeds);
+pub(crate) struct Registry(Mutex<Feeds>);
 
 impl Registry {
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<View, watch::Sender<Arc<Frame>>>> {
+    fn lock(&self) -> MutexGuard<'_, Feeds> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -163,15 +178,12 @@ async fn feed(app: App, view: View, sender: watch::Sender<Arc<Frame>>) {
     }
 }
 
-/// `reset-mail asks a question`, for the first run whose state is another.
-fn announcement(
-    before: &[(String, String, &'static str)],
-    after: &[(String, String, &'static str)],
-) -> Option<String> {
-    let old: HashMap<&str, &str> = before.iter().map(|(id, _, word)| (&**id, *word)).collect();
-    let changed = after.iter().filter(|(id, _, word)| old.get(&**id).is_some_and(|it| it != word));
+/// `reset-mail asks a question`, for each run whose state has changed.
+fn announcement(before: &[NamedState], after: &[NamedState]) -> Option<String> {
+    let old: HashMap<&str, &str> = before.iter().map(|run| (&*run.id, run.word)).collect();
+    let changed = after.iter().filter(|run| old.get(&*run.id).is_some_and(|it| *it != run.word));
     let words: Vec<String> = changed
-        .map(|(_, name, word)| match *word {
+        .map(|NamedState { name, word, .. }| match *word {
             "asks" => format!("{name} asks a question"),
             word => format!("{name} is now {word}"),
         })
@@ -179,7 +191,7 @@ fn announcement(
     (!words.is_empty()).then(|| words.join(", "))
 }
 
-/// What a feed keeps between frames.
+/// State of a feed that outlives a frame.
 #[derive(Debug, Default)]
 struct Renderer {
     tail: Option<pages::transcript::Tail>,
@@ -194,7 +206,7 @@ impl Renderer {
                 let overview = app.hub.ask(move |monitor| monitor.overview(now_ms)).await?;
                 Some(Frame {
                     title: pages::overview::title(&overview),
-                    states: overview.cards().map(state_of).collect(),
+                    states: overview.cards().map(NamedState::of).collect(),
                     parts: (pages::overview::parts(app, shown, &overview).into_iter())
                         .map(LivePart::from)
                         .collect(),
@@ -218,14 +230,10 @@ impl Renderer {
     }
 }
 
-pub(crate) fn state_of(card: &ralph_report::run_card::RunCard) -> (String, String, &'static str) {
-    (card.id.clone(), card.name.clone(), card.word())
-}
-
 /// One client of a feed.
 struct Client {
     frames: watch::Receiver<Arc<Frame>>,
-    /// What it has: the hash of each part.
+    /// The hash of each part that it has.
     seen: HashMap<String, u64>,
     number: u64,
     is_json: bool,
@@ -302,7 +310,8 @@ mod tests {
 
     #[test]
     fn only_changes_of_state_are_announced() {
-        let run = |id: &str, word| (id.to_owned(), format!("name-{id}"), word);
+        let run =
+            |id: &str, word| NamedState { id: id.to_owned(), name: format!("name-{id}"), word };
         let before = [run("a", "working"), run("b", "working")];
         assert_eq!(announcement(&before, &before), None);
         // A run that turns up is seen in the list.

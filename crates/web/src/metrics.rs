@@ -26,7 +26,7 @@ type Figure = (&'static str, &'static str, fn(&RunCard, &RunState) -> f64);
 
 const FIGURES: [Figure; 5] = [
     ("ralph_run_cost_usd", "Cost of the run, with estimates.", |card, _| {
-        card.cost.estimated.or(card.cost.reported).unwrap_or(0.0)
+        card.cost.usd().unwrap_or(0.0)
     }),
     ("ralph_run_tokens", "Tokens that the run has used.", |card, _| card.tokens as f64),
     ("ralph_run_iterations", "Iterations that the run has started.", |card, _| {

@@ -23,6 +23,7 @@ use crate::{routes, welcome};
 
 /// More than a person has browsers, fewer than a process can have files.
 const MAX_CONNECTIONS: usize = 4096;
+const MAX_FILES: u64 = 65_536;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Also the memory that a client who does not read can hold.
 const MAX_BUFFER: usize = 16 * 1024;
@@ -49,8 +50,8 @@ pub fn check_bind(ip: IpAddr, expose: bool) -> Result<(), Error> {
     }
     Err(Error::usage(format!("{ip} can be reached from other machines"))
         .hint(
-            "add --expose if you want that: whoever has the link can then read your runs and steer \
-             agents on this machine, and the link travels unencrypted",
+            "add --expose if you want that: anyone who has the link can then read your runs and \
+             steer agents on this machine, and the link travels unencrypted",
         )
         .hint("safer: keep the default, and use `ssh -L`, Tailscale or a TLS proxy with --url"))
 }
@@ -91,7 +92,7 @@ impl Server {
                 .map_err(failed)?;
         // The chart of costs needs two weeks.
         monitor.load_since((self.options.clock)() - COST_CHART_MS);
-        let (hub, desk) = hub::new().map_err(failed)?;
+        let (hub, monitor_loop) = hub::new().map_err(failed)?;
         let app = App::new(self.address, self.tokens, &self.options, hub.clone(), launcher);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
@@ -105,7 +106,7 @@ impl Server {
             .name("http".to_owned())
             .spawn(move || runtime.block_on(accept(listener, &app)))
             .map_err(failed)?;
-        desk.run(monitor, &hub, signals)
+        monitor_loop.run(monitor, &hub, signals)
     }
 }
 
@@ -122,7 +123,12 @@ fn bind_error(options: &ServeOptions, err: &io::Error) -> Error {
 fn raise_file_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum.map(|hard| hard.min(65_536)).or(Some(65_536));
+    let wanted = limit.maximum.map_or(MAX_FILES, |hard| hard.min(MAX_FILES));
+    // None stands for no limit.
+    if limit.current.is_none_or(|soft| soft >= wanted) {
+        return;
+    }
+    limit.current = Some(wanted);
     // The usual limit then remains.
     let _ = setrlimit(Resource::Nofile, limit);
 }

@@ -8,7 +8,7 @@ use ralph_events::error::Error;
 use ralph_store::{private_files, safe_fs, save};
 use serde::{Deserialize, Serialize};
 
-/// What a client may do.
+/// The rights of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Access {
     Full,

@@ -1,4 +1,4 @@
-//! What the terminal shows when the server has started.
+//! The text in the terminal once the server has started.
 
 use qrcode::render::unicode::Dense1x2;
 use qrcode::{EcLevel, QrCode};

@@ -112,6 +112,13 @@ pub struct Cost {
     pub estimated: Option<f64>,
 }
 
+impl Cost {
+    /// Returns the cost with estimates; `None` if it is unknown.
+    pub fn usd(&self) -> Option<f64> {
+        self.estimated.or(self.reported)
+    }
+}
+
 impl RunState {
     /// Returns the cost of the run so far, including the running attempt.
     pub fn cost(&self) -> Cost {

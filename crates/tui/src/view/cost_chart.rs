@@ -3,26 +3,12 @@
 use ratatui_core::layout::Rect;
 
 use ralph_events::text::format_dollars;
+use ralph_report::overview::DayCost;
 
 use super::View;
 use super::bars::block;
 use crate::canvas::span;
 use crate::theme::Role;
-
-const MONTHS: [&str; 12] = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-];
 
 impl View<'_, '_> {
     pub(super) fn cost_chart(&mut self, area: Rect) {
@@ -50,11 +36,10 @@ impl View<'_, '_> {
                 eighths -= full;
             }
         }
-        let month = days.last().and_then(|day| MONTHS.get(usize::try_from(day.month - 1).ok()?));
+        let month = days.last().map(DayCost::month_name).unwrap_or_default();
         let week: f64 = days.iter().rev().take(7).map(|day| day.usd).sum();
         let sums = format!(
-            "{}. Today {}, seven days {}.",
-            month.unwrap_or(&""),
+            "{month}. Today {}, seven days {}.",
             format_dollars(self.data.overview.today_usd),
             format_dollars(week)
         );

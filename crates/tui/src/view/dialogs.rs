@@ -326,9 +326,8 @@ fn estimate(card: &RunCard) -> Option<Estimate> {
     let count = u64::try_from(finished.len()).ok().filter(|count| *count > 0)?;
     let average = finished.iter().map(|bar| bar.duration_ms).sum::<u64>() / count;
     let minutes = average.saturating_sub(running.duration_ms).div_ceil(60_000).max(1);
-    let usd = |cost: ralph_events::run_state::Cost| cost.estimated.or(cost.reported);
-    let costs: Option<f64> = finished.iter().map(|bar| usd(bar.cost)).sum();
-    let left = costs.map(|sum| (sum / count as f64 - usd(running.cost).unwrap_or(0.0)).max(0.01));
+    let costs: Option<f64> = finished.iter().map(|bar| bar.cost.usd()).sum();
+    let left = costs.map(|sum| (sum / count as f64 - running.cost.usd().unwrap_or(0.0)).max(0.01));
     Some(Estimate { minutes, usd: left })
 }
 

@@ -381,7 +381,7 @@ pub(super) fn sign_role(card: &RunCard) -> Role {
 
 /// `$4.37`; without cents from a hundred dollars on; empty if unknown.
 pub(super) fn cost_text(cost: Cost) -> String {
-    match cost.estimated.or(cost.reported) {
+    match cost.usd() {
         Some(usd) if usd >= 100.0 => format!("${usd:.0}"),
         Some(usd) => format_dollars(usd),
         None => String::new(),

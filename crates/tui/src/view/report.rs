@@ -17,7 +17,7 @@ impl View<'_, '_> {
         let render = |summary| plain::render(summary, self.data.zone, format);
         let text = run.detail.summary.as_ref().map(render).unwrap_or_default();
         let mut rows: Vec<Row> = text.lines().map(report_row).collect();
-        if card.cost.estimated.or(card.cost.reported).is_none() {
+        if card.cost.usd().is_none() {
             let text = format!("Cost unknown: {} does not report it.", card.agent);
             rows.extend([Row::blank(), Row::of(text, Role::Muted)]);
         }

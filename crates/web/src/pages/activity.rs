@@ -11,11 +11,11 @@ use ralph_report::transcript::{
     CheckItem, Item, ItemKind, Level, ToolItem, ToolStatus, Voice, Wait, todo_progress,
 };
 
-use super::signs::{clock, color_of, money, plural, sign, ticking};
+use super::signs::{capitalize, clock, color_of, money, plural, sign, ticking};
 use super::stories::check_sign;
 use crate::live::LivePart;
 
-/// What the transcript needs beside its items.
+/// Facts about the run that the transcript shows beside its items.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Context<'a> {
     pub card: &'a RunCard,
@@ -55,14 +55,11 @@ fn is_call(item: &Item) -> bool {
 pub(crate) fn log(items: &[Item], context: Context<'_>) -> Markup {
     html! {
         @for section in sections(items) {
-            section class="itr" id={ "i" (section.iteration) } aria-labelledby={ "t" (section.iteration) } {
-                (head(section.iteration, context))
-                div id={ "b" (section.iteration) } {
-                    @for (block, is_first_failure) in with_first_failure(&section.blocks) {
-                        (render_block(block, is_first_failure, context))
-                    }
+            (iteration(section.iteration, context, &html! {
+                @for (block, is_first_failure) in with_first_failure(&section.blocks) {
+                    (render_block(block, is_first_failure, context))
                 }
-            }
+            }))
         }
     }
 }
@@ -80,19 +77,24 @@ pub(crate) fn parts(items: &[Item], context: Context<'_>, max_blocks: usize) -> 
         if skipped > 0 && skipped == section.blocks.len() {
             continue;
         }
-        let skeleton = html! {
-            section class="itr" id={ "i" (number) } aria-labelledby={ "t" (number) } {
-                (head(number, context)) div id={ "b" (number) } {}
-            }
-        };
-        parts.push(LivePart::new(format!("i{number}"), skeleton).into("log").only_new());
+        let skeleton = iteration(number, context, &html! {});
+        parts.push(LivePart::new(format!("i{number}"), skeleton).inside("log").only_new());
         parts.push(LivePart::new(format!("h{number}"), head(number, context)));
         for (block, is_first_failure) in with_first_failure(&section.blocks).skip(skipped) {
             let html = render_block(block, is_first_failure, context);
-            parts.push(LivePart::new(block_id(block), html).into(&format!("b{number}")));
+            parts.push(LivePart::new(block_id(block), html).inside(&format!("b{number}")));
         }
     }
     parts
+}
+
+fn iteration(number: u32, context: Context<'_>, blocks: &Markup) -> Markup {
+    html! {
+        section class="itr" id={ "i" (number) } aria-labelledby={ "t" (number) } {
+            (head(number, context))
+            div id={ "b" (number) } { (blocks) }
+        }
+    }
 }
 
 /// Says for each block whether it has the first failure of its iteration.
@@ -190,11 +192,11 @@ fn delivery(every: bool, delivered_in: Option<u32>) -> String {
 
 fn wait(reason: Wait, until_ms: i64, ended_ms: Option<i64>, zone: &TimeZone) -> String {
     let until = ended_ms.unwrap_or(until_ms);
-    let what = match (reason, ended_ms.is_some()) {
-        (Wait::RateLimit, _) => "rate limit",
-        (Wait::Backoff, _) => "back-off",
-        (Wait::Paused, _) => "paused by you",
-        (Wait::Parked, _) => "waits for an answer",
+    let what = match reason {
+        Wait::RateLimit => "rate limit",
+        Wait::Backoff => "back-off",
+        Wait::Paused => "paused by you",
+        Wait::Parked => "waits for an answer",
     };
     match until {
         i64::MAX => what.to_owned(),
@@ -286,7 +288,7 @@ fn lookup_text(tools: &[&ToolItem]) -> String {
     match (reads.is_empty(), searches.is_empty()) {
         (false, false) => format!("{reads}, {searches}"),
         (false, true) => reads,
-        _ => searches[..1].to_uppercase() + &searches[1..],
+        _ => capitalize(&searches),
     }
 }
 

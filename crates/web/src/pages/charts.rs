@@ -7,7 +7,7 @@ use ralph_events::text;
 use ralph_report::overview::Overview;
 use ralph_report::run_card::{Bar, RunCard};
 
-use super::signs::{bar_class, bar_word, clock, usd};
+use super::signs::{bar_class, bar_word, clock};
 
 /// A value axis with round steps.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,7 +48,7 @@ fn dollars(value: f64) -> String {
     }
 }
 
-fn span(ms: f64) -> String {
+fn short_duration(ms: f64) -> String {
     match ms / 1000.0 {
         0.0 => "0".to_owned(),
         seconds if seconds < 60.0 => format!("{seconds:.0}s"),
@@ -95,7 +95,7 @@ struct Column {
     title: String,
 }
 
-/// Vertical bars. `share` of a column's width is its bar.
+/// Vertical bars, with gaps of about their own width.
 fn columns(
     columns: &[Column],
     axis: &Axis,
@@ -123,36 +123,16 @@ fn columns(
     }
 }
 
-const MONTHS: [&str; 12] = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-];
-
-fn month(number: i8) -> &'static str {
-    usize::try_from(number - 1).ok().and_then(|at| MONTHS.get(at)).copied().unwrap_or_default()
-}
-
 pub(crate) fn cost_per_day(overview: &Overview) -> Markup {
     let days = &overview.cost_per_day;
     let highest = days.iter().max_by(|a, b| a.usd.total_cmp(&b.usd));
     let Some(highest) = highest.filter(|day| day.usd > 0.0) else { return html! {} };
-    let name = |month_day: (i8, i8)| format!("{} {}", month(month_day.0), month_day.1);
     let label = format!(
         "Cost per day for {} days. Today: {}. Highest: {} on {}.",
         days.len(),
         text::format_dollars(overview.today_usd),
         text::format_dollars(highest.usd),
-        name((highest.month, highest.day)),
+        highest.name(),
     );
     let last = days.len().saturating_sub(1);
     let bars: Vec<Column> = days
@@ -162,7 +142,7 @@ pub(crate) fn cost_per_day(overview: &Overview) -> Markup {
             value: day.usd,
             class: if at == last { "n" } else { "p" },
             label: (at == 0 || at == last || at == last / 2).then(|| day.day.to_string()),
-            title: format!("{}: {}", name((day.month, day.day)), text::format_dollars(day.usd)),
+            title: format!("{}: {}", day.name(), text::format_dollars(day.usd)),
         })
         .collect();
     html! {
@@ -175,7 +155,7 @@ pub(crate) fn cost_per_day(overview: &Overview) -> Markup {
                     thead { tr { th scope="col" { "Day" } th scope="col" { "Cost" } } }
                     tbody {
                         @for day in days.iter().rev() {
-                            tr { td { (name((day.month, day.day))) } td { (text::format_dollars(day.usd)) } }
+                            tr { td { (day.name()) } td { (text::format_dollars(day.usd)) } }
                         }
                     }
                 }
@@ -216,11 +196,11 @@ pub(crate) fn time_per_iteration(card: &RunCard) -> Markup {
     );
     let exact = |ms: f64| text::format_duration(ms as u64);
     let bars = iteration_columns(&card.bars, |bar| bar.duration_ms as f64, exact);
-    columns(&bars, &time_axis(longest.duration_ms as f64), 132, &label, span)
+    columns(&bars, &time_axis(longest.duration_ms as f64), 132, &label, short_duration)
 }
 
 fn bar_usd(bar: &Bar) -> f64 {
-    usd(&bar.cost).unwrap_or(0.0)
+    bar.cost.usd().unwrap_or(0.0)
 }
 
 pub(crate) fn cost_per_iteration(card: &RunCard) -> Markup {
@@ -238,7 +218,7 @@ pub(crate) fn cost_per_iteration(card: &RunCard) -> Markup {
 /// The sum after each iteration, against the budget.
 pub(crate) fn cumulative(card: &RunCard, now_ms: i64, zone: &TimeZone) -> Markup {
     const HEIGHT: f64 = 190.0;
-    let total = usd(&card.cost).unwrap_or(0.0);
+    let total = card.cost.usd().unwrap_or(0.0);
     let Some(start) = card.started_ms.filter(|_| total > 0.0) else { return html! {} };
     let end = card.ended_ms.unwrap_or(now_ms).max(start + 1);
     // Room for the label of the last point.

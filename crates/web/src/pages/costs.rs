@@ -1,11 +1,11 @@
-//! What a run cost, in charts with a table beside them.
+//! The costs of a run, as charts and as a table.
 
 use maud::{Markup, html};
 use ralph_events::text;
 use ralph_report::run_card::RunCard;
 
 use super::charts;
-use super::signs::{bar_word, clock, money, usd};
+use super::signs::{bar_word, clock, money};
 use crate::app::App;
 
 pub(crate) fn body(app: &App, card: &RunCard, now_ms: i64) -> Markup {
@@ -41,9 +41,9 @@ pub(crate) fn body(app: &App, card: &RunCard, now_ms: i64) -> Markup {
     }
 }
 
-/// How long the budget lasts if it goes on like this.
+/// How long the budget lasts at the average cost so far.
 fn pace(app: &App, card: &RunCard, now_ms: i64) -> Option<String> {
-    let (budget, spent) = (card.budget_usd?, usd(&card.cost)?);
+    let (budget, spent) = (card.budget_usd?, card.cost.usd()?);
     if card.ended_ms.is_some() || spent <= 0.0 || card.elapsed_ms == 0 {
         return None;
     }

@@ -1,4 +1,4 @@
-//! What a run changed: not committed first.
+//! The changes of a run, uncommitted ones first.
 
 use maud::{Markup, html};
 use ralph_monitor::diff::{DiffFile, FileDiff, FileStatus, LineKind, RunDiff};

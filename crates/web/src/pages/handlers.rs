@@ -27,7 +27,7 @@ use super::run::{self, Tab, View};
 use super::transcript::{Tail, hidden_before};
 use super::{checks, costs, diff, layout, overview, report, signs, stories};
 use crate::app::App;
-use crate::live::{self, Frame, LivePart};
+use crate::live::{self, Frame, LivePart, NamedState};
 use crate::tokens::Access;
 
 /// Blocks of a transcript that are kept current.
@@ -88,7 +88,7 @@ fn gone() -> Response {
     StatusCode::SERVICE_UNAVAILABLE.into_response()
 }
 
-pub(crate) fn not_found(app: &App, access: Access, title: &str) -> Response {
+fn not_found(app: &App, access: Access, title: &str) -> Response {
     let text = "It was removed, or the link is wrong.";
     (StatusCode::NOT_FOUND, Html(layout::message_page(app, access, title, text))).into_response()
 }
@@ -100,20 +100,23 @@ pub(crate) async fn no_page(
     not_found(&app, access, "There is no such page")
 }
 
-/// What the pages of a run are made of.
+/// The data of a run's pages.
 struct RunData {
     card: RunCard,
     dir: RunDir,
     /// The story of each iteration.
     stories: HashMap<u32, (String, String)>,
-    extra: Extra,
+    tab: TabData,
 }
 
-/// What only one tab needs.
-enum Extra {
-    None,
-    State(Box<RunState>),
+/// The data of one tab.
+enum TabData {
+    Activity,
+    Stories(Box<RunState>),
+    Diff(Box<RunState>),
     Checks(Vec<CheckView>),
+    Costs,
+    Report(Box<RunState>),
 }
 
 /// Runs on the monitor's thread.
@@ -124,13 +127,16 @@ fn collect(monitor: &mut Monitor, id: &str, tab: Tab, now: i64) -> Option<RunDat
         Some((record.number, (signs::clean(&story.id), signs::clean(&story.title))))
     };
     let stories = state.iterations.iter().filter_map(story).collect();
-    let extra = match tab {
-        Tab::Activity | Tab::Costs => Extra::None,
-        Tab::Stories | Tab::Diff | Tab::Report => Extra::State(Box::new(state.clone())),
-        Tab::Checks => Extra::Checks(check_view::checks(state)),
+    let tab = match tab {
+        Tab::Activity => TabData::Activity,
+        Tab::Stories => TabData::Stories(Box::new(state.clone())),
+        Tab::Diff => TabData::Diff(Box::new(state.clone())),
+        Tab::Checks => TabData::Checks(check_view::checks(state)),
+        Tab::Costs => TabData::Costs,
+        Tab::Report => TabData::Report(Box::new(state.clone())),
     };
     let dir = monitor.run_dir(id)?.clone();
-    Some(RunData { card: monitor.card(id, now)?, dir, stories, extra })
+    Some(RunData { card: monitor.card(id, now)?, dir, stories, tab })
 }
 
 async fn run_data(app: &App, id: &str, tab: Tab) -> Option<RunData> {
@@ -173,12 +179,12 @@ async fn render_run(app: &App, access: Access, id: &str, tab: Tab, query: &PageQ
     let (body, lines) = match tab {
         Tab::Activity => (activity_page(view, data, query.from).await, None),
         _ => {
-            let (body, lines) = tab_body(app, tab, data).await;
+            let (body, lines) = tab_body(app, data).await;
             (html! { div id=(PART) { (body) } }, lines)
         }
     };
     let view = View { changed_lines: lines, ..view };
-    let page = run::page(view, "", &body);
+    let page = run::page(view, &body);
     Html(layout::render(app, access, &page)).into_response()
 }
 
@@ -189,7 +195,7 @@ fn view<'a>(app: &'a App, access: Access, tab: Tab, card: &'a RunCard) -> View<'
 async fn activity_page(view: View<'_>, data: RunData, from: Option<u32>) -> Markup {
     let (dir, directory) = (data.dir, data.card.directory.clone());
     let tail = blocking(move || match from {
-        Some(first) => Tail::of_iterations(&dir, &directory, first),
+        Some(first) => Tail::open_from(&dir, &directory, first),
         None => Tail::open(&dir, &directory),
     });
     let tail = tail.await.and_then(Result::ok);
@@ -223,22 +229,24 @@ async fn activity_page(view: View<'_>, data: RunData, from: Option<u32>) -> Mark
 }
 
 /// The content of a tab, and the number of changed lines if it is known.
-async fn tab_body(app: &App, tab: Tab, data: RunData) -> (Markup, Option<(u64, u64)>) {
-    let RunData { card, dir, extra, .. } = data;
+async fn tab_body(app: &App, data: RunData) -> (Markup, Option<(u64, u64)>) {
+    let RunData { card, dir, tab, .. } = data;
     let link = |path: &str| app.link(&format!("/runs/{}/{path}", card.id));
     let failed = || html! { p class="sub nothing" { "This cannot be read." } };
-    match extra {
-        Extra::None => (costs::body(app, &card, app.now_ms()), None),
-        Extra::State(state) if tab == Tab::Stories => {
+    match tab {
+        // It has a page of its own.
+        TabData::Activity => (html! {}, None),
+        TabData::Costs => (costs::body(app, &card, app.now_ms()), None),
+        TabData::Stories(state) => {
             (stories_body(*state, card.is_alive).await.unwrap_or_else(failed), None)
         }
-        Extra::State(state) if tab == Tab::Report => {
+        TabData::Report(state) => {
             let facts = summary(app, *state, card.is_alive).await;
             let body = |facts: Summary| report::body(&facts, &app.zone, &link("report.md"));
             (facts.map_or_else(failed, body), None)
         }
-        Extra::State(state) => diff_body(app, *state, link("diff")).await,
-        Extra::Checks(views) => {
+        TabData::Diff(state) => diff_body(app, *state, link("diff")).await,
+        TabData::Checks(views) => {
             let parts = blocking(move || check_parts(&dir, views)).await.unwrap_or_default();
             let log = |run: &check_view::CheckRun| {
                 format!("{}?name={}", link("log"), query_value(&run.log))
@@ -349,7 +357,7 @@ pub(crate) async fn run_frame(
             parts.push(LivePart::new("todo".to_owned(), activity::todo(todo)));
         }
     } else {
-        let (body, changed_lines) = tab_body(app, tab, data).await;
+        let (body, changed_lines) = tab_body(app, data).await;
         lines = changed_lines;
         parts.push(LivePart::new(PART.to_owned(), html! { div id=(PART) { (body) } }));
     }
@@ -357,7 +365,7 @@ pub(crate) async fn run_frame(
     let head = run::head_parts(view).into_iter().chain([run::tabs_part(view)]);
     let parts = head.map(LivePart::from).chain(parts).collect();
     let title = run::page_title(&card);
-    Some(Frame { parts, title, states: vec![live::state_of(&card)], ..Frame::default() })
+    Some(Frame { parts, title, states: vec![NamedState::of(&card)], ..Frame::default() })
 }
 
 /// The question before a run is stopped, as a page.
@@ -386,7 +394,7 @@ pub(crate) async fn markdown_report(
     Path(id): Path<String>,
 ) -> Response {
     let data = run_data(&app, &id, Tab::Report).await;
-    let Some(RunData { card, extra: Extra::State(state), .. }) = data else {
+    let Some(RunData { card, tab: TabData::Report(state), .. }) = data else {
         return not_found(&app, access, "There is no such run");
     };
     let Some(facts) = summary(&app, *state, card.is_alive).await else { return gone() };
@@ -415,9 +423,9 @@ fn plain_text(text: String) -> Response {
 }
 
 /// All changes of one file.
-pub(crate) async fn file_diff(app: &App, access: Access, id: &str, path: String) -> Response {
+async fn file_diff(app: &App, access: Access, id: &str, path: String) -> Response {
     let data = run_data(app, id, Tab::Diff).await;
-    let Some(RunData { card, extra: Extra::State(state), .. }) = data else {
+    let Some(RunData { card, tab: TabData::Diff(state), .. }) = data else {
         return not_found(app, access, "There is no such run");
     };
     let read = app.run_program(move || {

@@ -78,11 +78,11 @@ fn bare(title: &str, body: &Markup, refresh: Option<&str>) -> String {
 }
 
 /// Leads on to a page, as a step of this site.
-pub(crate) fn moved_page(_app: &App, to: &str) -> String {
+pub(crate) fn moved_page(to: &str) -> String {
     bare("Welcome", &html! { p { a href=(to) { "Continue" } } }, Some(to))
 }
 
-pub(crate) fn refusal_page(_app: &App, title: &str, hint: &str) -> String {
+pub(crate) fn refusal_page(title: &str, hint: &str) -> String {
     bare(title, &html! { h1 { (title) } p { (hint) } }, None)
 }
 

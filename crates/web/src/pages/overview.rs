@@ -7,11 +7,11 @@ use ralph_report::run_card::{Attention, AttentionKind, RunCard};
 
 use super::charts;
 use super::layout::{Page, Part};
-use super::signs::{ago, clock, color_of, money, sign, sparkline, ticking};
+use super::signs::{ago, capitalize, clock, color_of, money, plural, sign, sparkline, ticking};
 use crate::app::App;
 use crate::tokens::Access;
 
-/// What the overview shows.
+/// The choice of runs, and whether they can be steered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shown {
     pub access: Access,
@@ -26,14 +26,14 @@ pub(crate) fn page(app: &App, shown: Shown, overview: &Overview) -> Page {
         title: title(overview),
         live: Some(app.link(live)),
         body: html! {
-            @if is_empty(overview) {
-                @for part in &parts { (part.markup()) }
-            } @else {
-                (parts[0].markup())
+            @if let [summary, needs_you, groups, chart] = parts.as_slice() {
+                (summary.markup())
                 div class="cols" {
-                    div { (parts[1].markup()) (parts[2].markup()) }
-                    (parts[3].markup())
+                    div { (needs_you.markup()) (groups.markup()) }
+                    (chart.markup())
                 }
+            } @else {
+                @for part in &parts { (part.markup()) }
             }
         },
     }
@@ -52,7 +52,7 @@ fn is_empty(overview: &Overview) -> bool {
     overview.sections.is_empty() && overview.older == 0 && overview.unreadable.is_empty()
 }
 
-/// Always the same parts, so that the first run turns up on an empty page.
+/// One part on an empty page, else four in the order of the page.
 pub(crate) fn parts(app: &App, shown: Shown, overview: &Overview) -> Vec<Part> {
     if is_empty(overview) {
         return vec![Part::new("empty", &empty())];
@@ -67,7 +67,7 @@ pub(crate) fn parts(app: &App, shown: Shown, overview: &Overview) -> Vec<Part> {
             p class="sub bad" { "Cannot read the runs of " (project.path) ": " (project.reason) }
         }
         @if overview.older > 0 && !shown.all {
-            a class="all" href=(app.link("/?all=1")) { (older(overview.older)) }
+            a class="all" href=(app.link("/?all=1")) { (plural(overview.older, "older run")) }
         }
     };
     vec![
@@ -76,10 +76,6 @@ pub(crate) fn parts(app: &App, shown: Shown, overview: &Overview) -> Vec<Part> {
         Part::new("groups", &groups),
         Part::new("mon", &charts::cost_per_day(overview)),
     ]
-}
-
-fn older(count: usize) -> String {
-    if count == 1 { "1 older run".to_owned() } else { format!("{count} older runs") }
 }
 
 fn summary(app: &App, overview: &Overview) -> Markup {
@@ -224,10 +220,9 @@ fn problem(
 fn group(app: &App, section: &Section) -> Markup {
     let title = section.kind.title();
     let id = format!("h-{}", title.replace(' ', "-"));
-    let title = title[..1].to_uppercase() + &title[1..];
     html! {
         section aria-labelledby=(id) {
-            h2 id=(id) { (title) }
+            h2 id=(id) { (capitalize(title)) }
             ul class="rows" { @for card in &section.cards { (row(app, card)) } }
         }
     }
@@ -274,7 +269,7 @@ pub(crate) fn elapsed_from(card: &RunCard, now_ms: i64) -> i64 {
 /// Paths lose their beginning at this width; the page cuts the rest.
 const NOW_COLUMNS: usize = 26;
 
-/// What the run does now. The time stays when the rest is cut.
+/// The current activity of a run. The time stays when the rest is cut.
 pub(crate) fn now(card: &RunCard) -> Markup {
     if let Some(note) = card.note.as_deref().filter(|_| card.is_removed) {
         return html! { span class="tx" { (note) } };

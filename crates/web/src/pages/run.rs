@@ -57,7 +57,7 @@ impl Tab {
     }
 }
 
-/// What the head of a run's page needs.
+/// The input of the head of a run's page.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
     pub app: &'a App,
@@ -70,10 +70,10 @@ pub(crate) struct View<'a> {
 }
 
 /// `body` is the content of the tab.
-pub(crate) fn page(view: View<'_>, live_query: &str, body: &Markup) -> Page {
+pub(crate) fn page(view: View<'_>, body: &Markup) -> Page {
     let View { app, card, tab, .. } = view;
     let class = (tab != Tab::Activity).then_some("tab");
-    let live = format!("/runs/{}/live?tab={}{live_query}", card.id, tab.name());
+    let live = format!("/runs/{}/live?tab={}", card.id, tab.name());
     Page {
         title: page_title(card),
         live: Some(app.link(&live)),
@@ -324,7 +324,7 @@ fn estimate(card: &RunCard) -> Option<String> {
     let count = u64::try_from(finished.len()).ok().filter(|count| *count > 0)?;
     let average_ms = finished.iter().map(|bar| bar.duration_ms).sum::<u64>() / count;
     let left_ms = average_ms.checked_sub(running.duration_ms)?;
-    let usd = |bar: &Bar| super::signs::usd(&bar.cost).unwrap_or(0.0);
+    let usd = |bar: &Bar| bar.cost.usd().unwrap_or(0.0);
     let average_usd = finished.iter().map(|bar| usd(bar)).sum::<f64>() / count as f64;
     let minutes = left_ms.div_ceil(60_000).max(1);
     let minutes =

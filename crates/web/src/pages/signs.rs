@@ -48,10 +48,6 @@ pub(crate) fn money(cost: &Cost) -> String {
     }
 }
 
-pub(crate) fn usd(cost: &Cost) -> Option<f64> {
-    cost.estimated.or(cost.reported)
-}
-
 /// `5 min ago`.
 pub(crate) fn ago(since_ms: i64, now_ms: i64) -> String {
     let seconds = u64::try_from((now_ms - since_ms) / 1000).unwrap_or(0);
@@ -130,6 +126,11 @@ fn spark_label(card: &RunCard) -> String {
         0 => format!("{iterations}, none with a failed check"),
         _ => format!("{iterations}, {failed} with a failed check"),
     }
+}
+
+pub(crate) fn capitalize(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
 /// `1 story`, `2 stories`.

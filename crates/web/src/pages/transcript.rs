@@ -34,8 +34,8 @@ impl Tail {
         Ok(tail)
     }
 
-    /// Reads the whole journal, but keeps only the iterations from `first` to `last`.
-    pub(crate) fn of_iterations(run: &RunDir, directory: &str, first: u32) -> io::Result<Tail> {
+    /// Reads the journal from its beginning, and keeps only iterations from `first` on.
+    pub(crate) fn open_from(run: &RunDir, directory: &str, first: u32) -> io::Result<Tail> {
         let mut tail =
             Tail { reader: EventReader::open(run, 0)?, transcript: Transcript::new(directory) };
         loop {
@@ -77,14 +77,14 @@ impl Tail {
         let items = self.transcript.items();
         let last = items.last().map_or(0, |item| item.iteration);
         let first = last.saturating_sub(SHOWN_ITERATIONS - 1);
-        self.from(first)
+        let items = from_iteration(items, first);
+        &items[items.len().saturating_sub(MAX_ITEMS)..]
     }
 
-    /// The items from an iteration on.
+    /// The first items from an iteration on, at most [`MAX_ITEMS`].
     pub(crate) fn from(&self, first: u32) -> &[Item] {
-        let items = self.transcript.items();
-        let start = items.iter().position(|item| item.iteration >= first).unwrap_or(items.len());
-        &items[start.max(items.len().saturating_sub(MAX_ITEMS))..]
+        let items = from_iteration(self.transcript.items(), first);
+        &items[..items.len().min(MAX_ITEMS)]
     }
 
     pub(crate) fn todo(&self) -> &[TodoItem] {
@@ -92,7 +92,12 @@ impl Tail {
     }
 }
 
-/// Where the transcript before `items` starts, and what it has.
+fn from_iteration(items: &[Item], first: u32) -> &[Item] {
+    let start = items.iter().position(|item| item.iteration >= first).unwrap_or(items.len());
+    &items[start..]
+}
+
+/// The iteration at which the transcript before `items` starts, and its content in words.
 pub(crate) fn hidden_before(items: &[Item]) -> Option<(u32, String)> {
     let first = items.first()?;
     let is_whole = matches!(first.kind, ItemKind::Iteration { .. });
