@@ -6,6 +6,7 @@
 mod by_env;
 mod clock;
 mod companion;
+mod end_signals;
 pub mod file_names;
 mod file_watch;
 mod forest;
@@ -21,7 +22,6 @@ mod run_to_end;
 mod signals;
 mod spawn;
 mod system;
-mod terminal_signals;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -35,16 +35,16 @@ use std::path::Path;
 
 pub use by_env::{find_by_env, is_in_environment, kill_by_env};
 pub use companion::{Companion, run_in_terminal};
+pub use end_signals::{EndSignals, TerminalSignals};
 pub use file_watch::{ExitWatch, FileWatcher, WatchId};
 pub use holders::{LockUsers, can_see_all_users, may_be_in_use};
-pub use interrupts::{EndSignals, Interrupts};
+pub use interrupts::Interrupts;
 pub use named_pipe::create_named_pipe;
 pub use path::find_program;
 pub use replace::{exec, has_exited, kill, own_program};
 pub use run_to_end::{CommandOutput, run_exclusive, run_to_end};
 pub use spawn::open_pty;
 pub use system::System;
-pub use terminal_signals::TerminalSignals;
 pub use watchdog::{arm, disarm};
 
 use ralph_events::env_names::RUN_ID;

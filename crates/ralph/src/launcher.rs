@@ -1,6 +1,6 @@
 //! Starts, resumes and attaches to runs for `ralph ui` and `ralph serve`.
 //!
-//! Each is a command of this program in a process of its own, so that a face that is killed ends no run.
+//! Each is a command of this program in a process of its own, so that killing the screen or the server ends no run.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -27,7 +27,7 @@ impl Launcher for RunLauncher {
             ["run", "--background", sandbox, "-n", &limit, "-p", &run.prompt, "--"]
                 .map(OsString::from)
                 .into();
-        args.extend(shell_words::split(&run.agent).unwrap_or_default().into_iter().map(Into::into));
+        args.extend(split_agent(&run.agent)?);
         let printed = run_ralph(&args, &run.directory)?;
         // `started NAME (tmux: …)`
         let name = printed.lines().find_map(|line| line.strip_prefix("started "));
@@ -55,6 +55,12 @@ impl Launcher for RunLauncher {
     }
 }
 
+fn split_agent(agent: &str) -> Result<impl Iterator<Item = OsString>, Error> {
+    let words = shell_words::split(agent)
+        .map_err(|err| Error::input(format!("cannot read the agent's command: {err}")))?;
+    Ok(words.into_iter().map(OsString::from))
+}
+
 fn own_program() -> Result<OsString, Error> {
     std::env::current_exe()
         .map(Into::into)
@@ -69,11 +75,11 @@ fn run_ralph(args: &[OsString], directory: &Path) -> Result<String, Error> {
     if output.exit.success() {
         return Ok(text(&output.stdout));
     }
-    Err(error_of(&text(&output.stderr)))
+    Err(parse_error(&text(&output.stderr)))
 }
 
 /// The error that a command of this program printed.
-fn error_of(printed: &str) -> Error {
+fn parse_error(printed: &str) -> Error {
     let line = |prefix: &str| {
         printed
             .lines()
@@ -93,7 +99,8 @@ mod tests {
 
     #[test]
     fn printed_error_keeps_message_and_hints() {
-        let error = error_of("warning: x\nralph: error: no tmux\nhint: install it\nhint: or not\n");
+        let error =
+            parse_error("warning: x\nralph: error: no tmux\nhint: install it\nhint: or not\n");
         assert_eq!(error.message, "no tmux");
         assert_eq!(error.hints, ["install it", "or not"]);
     }

@@ -1,4 +1,4 @@
-//! What the screen shows, gathered by [`app`](crate::app) from the monitor.
+//! The data on the screen, gathered by [`app`](crate::app) from the monitor.
 
 use std::collections::HashMap;
 
@@ -39,7 +39,7 @@ pub struct RunData<'a> {
     pub detail: &'a Detail,
 }
 
-/// What the tabs of a run show.
+/// The content of a run's tabs.
 #[derive(Debug, Default)]
 pub struct Detail {
     pub stories: Vec<StoryView>,

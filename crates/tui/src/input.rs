@@ -2,7 +2,7 @@
 
 use memchr::memmem;
 
-/// A paste is cut here: nobody types as much, and the journal bounds a text anyway.
+/// A paste is cut here: the journal bounds a text anyway.
 const MAX_PASTE: usize = 1 << 20;
 /// No sequence of a terminal is longer, except a paste.
 const MAX_SEQUENCE: usize = 256;

@@ -2,7 +2,7 @@
 
 use crate::input::Key;
 
-/// What a key asks for.
+/// The command behind a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command {
     Up,

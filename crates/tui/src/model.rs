@@ -1,4 +1,4 @@
-//! What a person has selected, opened and typed; changed by messages only.
+//! The state of the screen: selection, open pages and typed text. Only messages change it.
 
 mod actions;
 mod dialog;
@@ -194,7 +194,7 @@ pub enum Message {
     Note(Note),
 }
 
-/// What [`app`](crate::app) has to do.
+/// An order to [`app`](crate::app).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     Quit,

@@ -5,7 +5,7 @@
 
 use ratatui_core::style::{Color, Modifier, Style};
 
-/// What a text or mark means. The theme decides how it looks.
+/// The meaning of a text or mark. The theme decides how it looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     Ink,
@@ -92,7 +92,7 @@ enum Colors {
     None,
 }
 
-/// What the environment says of the terminal.
+/// Facts about the terminal from the environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capabilities {
     pub color: bool,

@@ -13,8 +13,8 @@ use ralph_store::runs::RunDir;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::access::wants_html;
 use crate::app::App;
-use crate::guard::wants_html;
 use crate::pages::layout;
 use crate::tokens::Access;
 

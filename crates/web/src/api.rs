@@ -231,7 +231,7 @@ pub(crate) async fn run(
 #[utoipa::path(get, path = "/api/events",
     responses((status = 200, body = Run, content_type = "text/event-stream")))]
 pub(crate) async fn changes(State(app): State<App>) -> Response {
-    live::stream(&app, &live::View::Api)
+    live::stream(&app, &live::LiveView::Api)
 }
 
 #[derive(Debug, Deserialize)]

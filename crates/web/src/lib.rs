@@ -5,12 +5,13 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
 mod actions;
 mod address;
 mod api;
 mod app;
 mod assets;
-mod guard;
+
 mod hub;
 mod live;
 mod metrics;

@@ -37,7 +37,7 @@ const SLOW_INTERVAL: Duration = Duration::from_secs(2);
 
 /// A view that clients follow.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum View {
+pub(crate) enum LiveView {
     Overview {
         access: Access,
         all: bool,
@@ -122,7 +122,7 @@ pub(crate) struct Frame {
     pub number: u64,
 }
 
-type Feeds = HashMap<View, watch::Sender<Arc<Frame>>>;
+type Feeds = HashMap<LiveView, watch::Sender<Arc<Frame>>>;
 
 /// The running feeds. One without clients ends.
 #[derive(Debug, Default)]
@@ -134,7 +134,7 @@ impl Registry {
     }
 }
 
-fn subscribe(app: &App, view: &View) -> watch::Receiver<Arc<Frame>> {
+fn subscribe(app: &App, view: &LiveView) -> watch::Receiver<Arc<Frame>> {
     let mut feeds = app.feeds.lock();
     if let Some(feed) = feeds.get(view) {
         return feed.subscribe();
@@ -145,13 +145,13 @@ fn subscribe(app: &App, view: &View) -> watch::Receiver<Arc<Frame>> {
     receiver
 }
 
-async fn feed(app: App, view: View, sender: watch::Sender<Arc<Frame>>) {
+async fn feed(app: App, view: LiveView, sender: watch::Sender<Arc<Frame>>) {
     let mut changes = match &view {
-        View::Run { id, .. } => app.hub.changes_of(id),
-        View::Overview { .. } | View::Api => app.hub.all_changes(),
+        LiveView::Run { id, .. } => app.hub.changes_of(id),
+        LiveView::Overview { .. } | LiveView::Api => app.hub.all_changes(),
     };
     let interval = match view {
-        View::Run { tab: Tab::Diff | Tab::Report, .. } => SLOW_INTERVAL,
+        LiveView::Run { tab: Tab::Diff | Tab::Report, .. } => SLOW_INTERVAL,
         _ => MIN_INTERVAL,
     };
     let mut renderer = Renderer::default();
@@ -198,9 +198,9 @@ struct Renderer {
 }
 
 impl Renderer {
-    async fn render(&mut self, app: &App, view: &View) -> Option<Frame> {
+    async fn render(&mut self, app: &App, view: &LiveView) -> Option<Frame> {
         match view {
-            View::Overview { access, all } => {
+            LiveView::Overview { access, all } => {
                 let shown = pages::overview::Shown { access: *access, all: *all };
                 let now_ms = app.now_ms();
                 let overview = app.hub.ask(move |monitor| monitor.overview(now_ms)).await?;
@@ -213,10 +213,10 @@ impl Renderer {
                     ..Frame::default()
                 })
             }
-            View::Run { id, tab, access } => {
+            LiveView::Run { id, tab, access } => {
                 pages::handlers::run_frame(app, id, *tab, *access, &mut self.tail).await
             }
-            View::Api => {
+            LiveView::Api => {
                 let now_ms = app.now_ms();
                 let cards = app.hub.ask(move |monitor| monitor.cards(now_ms)).await?;
                 let part = |card| {
@@ -288,12 +288,12 @@ fn event_text(name: &str, json: &str) -> String {
     format!("event: {name}\ndata: {json}\n\n")
 }
 
-pub(crate) fn stream(app: &App, view: &View) -> Response {
+pub(crate) fn stream(app: &App, view: &LiveView) -> Response {
     let client = Client {
         frames: subscribe(app, view),
         seen: HashMap::new(),
         number: 0,
-        is_json: *view == View::Api,
+        is_json: *view == LiveView::Api,
     };
     event_stream(stream::unfold(client, Client::next))
 }

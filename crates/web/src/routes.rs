@@ -7,7 +7,7 @@ use axum::routing::{get, post};
 
 use crate::app::App;
 use crate::pages::handlers as pages;
-use crate::{actions, api, assets, guard, metrics};
+use crate::{access, actions, api, assets, metrics};
 
 /// Forms and JSON. A text for an agent is shorter.
 const MAX_BODY: usize = 64 * 1024;
@@ -43,6 +43,6 @@ pub(crate) fn router(app: App) -> Router {
         .route("/assets/{name}", get(assets::serve))
         .fallback(pages::no_page)
         .layer(DefaultBodyLimit::max(MAX_BODY))
-        .layer(middleware::from_fn_with_state(app.clone(), guard::check))
+        .layer(middleware::from_fn_with_state(app.clone(), access::check))
         .with_state(app)
 }

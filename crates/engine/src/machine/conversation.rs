@@ -5,7 +5,7 @@ use super::{Action, Job, JobEnd, LoopMachine, Phase, Step};
 use ralph_events::event::{EndCause, Event, Purpose};
 use ralph_events::run_state::Steering;
 
-/// What a person and the agent said to each other.
+/// The messages between a person and the agent.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Conversation {
     said: Steering,
@@ -52,7 +52,7 @@ impl Conversation {
 }
 
 impl LoopMachine {
-    /// What a person said, for the prompt of the agent that is being started.
+    /// The person's messages for the prompt of the agent that is being started.
     pub fn messages(&self) -> PersonMessages<'_> {
         self.conversation.messages()
     }

@@ -22,8 +22,8 @@ pub struct ServeArgs {
     #[arg(long, value_name = "ADDR", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     pub bind: IpAddr,
 
-    /// Allow other machines to connect. Whoever has a link can then read your runs, and with the first one steer
-    /// agents on this machine. The connection is not encrypted.
+    /// Allow other machines to connect. Anyone who has a link can then read your runs; with the full link, they can
+    /// also steer agents on this machine. The connection is not encrypted.
     #[arg(long)]
     pub expose: bool,
 

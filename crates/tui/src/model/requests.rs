@@ -73,7 +73,7 @@ impl Model {
         self.requests.iter().map(|request| request.since_ms + ANSWER_MS).min()
     }
 
-    /// What was asked of a run, until it is confirmed.
+    /// The request that a run has not confirmed yet, in words.
     pub fn requested_text(&self, card: &RunCard, now_ms: i64) -> Option<String> {
         let request = self.requests.iter().find(|request| request.run == card.id)?;
         if now_ms - request.since_ms >= ANSWER_MS && card.is_alive {

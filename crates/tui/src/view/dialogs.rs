@@ -14,7 +14,7 @@ use crate::model::{AnswerDialog, Dialog, NewRunDialog, NewRunField, StopDialog, 
 use crate::text_field::TextField;
 use crate::theme::Role;
 
-/// What ends an iteration of a run, going by the finished ones.
+/// The time and cost that the running iteration still needs.
 struct Estimate {
     minutes: u64,
     usd: Option<f64>,

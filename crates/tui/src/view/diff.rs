@@ -1,4 +1,4 @@
-//! What the run changed: files at the left, the changes of one of them at the right.
+//! The changes of a run: files at the left, one of them at the right.
 
 use ratatui_core::layout::Rect;
 

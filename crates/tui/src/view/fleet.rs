@@ -21,7 +21,7 @@ pub(crate) enum FleetLine<'d> {
     Blank,
     Heading(SectionKind),
     Card(&'d RunCard),
-    /// What a run needs, below it.
+    /// The need of the run above.
     Attention(&'d RunCard),
     Older(usize),
     Unreadable(&'d UnreadableProject),

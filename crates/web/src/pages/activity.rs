@@ -25,17 +25,17 @@ pub(crate) struct Context<'a> {
 }
 
 /// One iteration with its blocks.
-struct Section<'a> {
+struct IterationSection<'a> {
     iteration: u32,
     blocks: Vec<&'a [Item]>,
 }
 
-fn sections(items: &[Item]) -> Vec<Section<'_>> {
-    let mut sections: Vec<Section<'_>> = Vec::new();
+fn sections(items: &[Item]) -> Vec<IterationSection<'_>> {
+    let mut sections: Vec<IterationSection<'_>> = Vec::new();
     for block in items.chunk_by(|a, b| is_call(a) && is_call(b) && a.iteration == b.iteration) {
         let Some(first) = block.first() else { continue };
         if sections.last().is_none_or(|section| section.iteration != first.iteration) {
-            sections.push(Section { iteration: first.iteration, blocks: Vec::new() });
+            sections.push(IterationSection { iteration: first.iteration, blocks: Vec::new() });
         }
         if let Some(section) = sections.last_mut()
             && !matches!(first.kind, ItemKind::Iteration { .. })

@@ -23,7 +23,7 @@ use serde::Deserialize;
 use super::activity::{self, Context};
 use super::checks::CheckPart;
 use super::diff::FilePart;
-use super::run::{self, Tab, View};
+use super::run::{self, RunPage, Tab};
 use super::transcript::{Tail, hidden_before};
 use super::{checks, costs, diff, layout, overview, report, signs, stories};
 use crate::app::App;
@@ -69,7 +69,7 @@ pub(crate) async fn overview_live(
     Extension(access): Extension<Access>,
     Query(query): Query<PageQuery>,
 ) -> Response {
-    let view = live::View::Overview { access, all: query.all.is_some() };
+    let view = live::LiveView::Overview { access, all: query.all.is_some() };
     live::stream(&app, &view)
 }
 
@@ -80,7 +80,7 @@ pub(crate) async fn run_live(
     Query(query): Query<PageQuery>,
 ) -> Response {
     let tab = query.tab.as_deref().and_then(Tab::from_name).unwrap_or(Tab::Activity);
-    live::stream(&app, &live::View::Run { id, tab, access })
+    live::stream(&app, &live::LiveView::Run { id, tab, access })
 }
 
 /// The server is about to end.
@@ -183,16 +183,16 @@ async fn render_run(app: &App, access: Access, id: &str, tab: Tab, query: &PageQ
             (html! { div id=(PART) { (body) } }, lines)
         }
     };
-    let view = View { changed_lines: lines, ..view };
+    let view = RunPage { changed_lines: lines, ..view };
     let page = run::page(view, &body);
     Html(layout::render(app, access, &page)).into_response()
 }
 
-fn view<'a>(app: &'a App, access: Access, tab: Tab, card: &'a RunCard) -> View<'a> {
-    View { app, access, tab, card, changed_lines: None, now_ms: app.now_ms() }
+fn view<'a>(app: &'a App, access: Access, tab: Tab, card: &'a RunCard) -> RunPage<'a> {
+    RunPage { app, access, tab, card, changed_lines: None, now_ms: app.now_ms() }
 }
 
-async fn activity_page(view: View<'_>, data: RunData, from: Option<u32>) -> Markup {
+async fn activity_page(view: RunPage<'_>, data: RunData, from: Option<u32>) -> Markup {
     let (dir, directory) = (data.dir, data.card.directory.clone());
     let tail = blocking(move || match from {
         Some(first) => Tail::open_from(&dir, &directory, first),
@@ -361,7 +361,7 @@ pub(crate) async fn run_frame(
         lines = changed_lines;
         parts.push(LivePart::new(PART.to_owned(), html! { div id=(PART) { (body) } }));
     }
-    let view = View { changed_lines: lines, ..view };
+    let view = RunPage { changed_lines: lines, ..view };
     let head = run::head_parts(view).into_iter().chain([run::tabs_part(view)]);
     let parts = head.map(LivePart::from).chain(parts).collect();
     let title = run::page_title(&card);

@@ -59,7 +59,7 @@ impl Tab {
 
 /// The input of the head of a run's page.
 #[derive(Clone, Copy)]
-pub(crate) struct View<'a> {
+pub(crate) struct RunPage<'a> {
     pub app: &'a App,
     pub access: Access,
     pub tab: Tab,
@@ -70,8 +70,8 @@ pub(crate) struct View<'a> {
 }
 
 /// `body` is the content of the tab.
-pub(crate) fn page(view: View<'_>, body: &Markup) -> Page {
-    let View { app, card, tab, .. } = view;
+pub(crate) fn page(view: RunPage<'_>, body: &Markup) -> Page {
+    let RunPage { app, card, tab, .. } = view;
     let class = (tab != Tab::Activity).then_some("tab");
     let live = format!("/runs/{}/live?tab={}", card.id, tab.name());
     Page {
@@ -93,7 +93,7 @@ pub(crate) fn page_title(card: &RunCard) -> String {
     }
 }
 
-pub(crate) fn head_parts(view: View<'_>) -> Vec<Part> {
+pub(crate) fn head_parts(view: RunPage<'_>) -> Vec<Part> {
     vec![
         Part::new("rtop", &top(view)),
         Part::new("rfig", &figures(view)),
@@ -101,8 +101,8 @@ pub(crate) fn head_parts(view: View<'_>) -> Vec<Part> {
     ]
 }
 
-fn top(view: View<'_>) -> Markup {
-    let View { app, access, card, .. } = view;
+fn top(view: RunPage<'_>) -> Markup {
+    let RunPage { app, access, card, .. } = view;
     let action = |name: &str| app.link(&format!("/runs/{}/{name}", card.id));
     let is_open = card.is_alive && card.ended_ms.is_none();
     let mut places = vec![card.project.clone()];
@@ -144,7 +144,7 @@ fn can_resume(card: &RunCard) -> bool {
     card.state != StateWord::Complete
 }
 
-fn figures(view: View<'_>) -> Markup {
+fn figures(view: RunPage<'_>) -> Markup {
     let card = view.card;
     let runs = card.is_alive && card.ended_ms.is_none() && card.sign() != "=";
     let from = (runs && card.wait_until_ms.is_none()).then(|| elapsed_from(card, view.now_ms));
@@ -178,8 +178,8 @@ fn short_dollars(usd: f64) -> String {
 }
 
 /// Each bar leads to its iteration.
-fn strip(view: View<'_>) -> Markup {
-    let View { app, card, .. } = view;
+fn strip(view: RunPage<'_>) -> Markup {
+    let RunPage { app, card, .. } = view;
     let longest = card.longest_bar_ms().max(1);
     let height = |bar: &Bar| (bar.duration_ms as f64 / longest as f64 * 100.0).max(4.0);
     let label = |bar: &Bar| {
@@ -215,8 +215,8 @@ fn key(class: &str, text: &str) -> Markup {
     }
 }
 
-fn question(view: View<'_>) -> Markup {
-    let View { app, access, card, now_ms, tab, .. } = view;
+fn question(view: RunPage<'_>) -> Markup {
+    let RunPage { app, access, card, now_ms, tab, .. } = view;
     let Some(what) = &card.attention else { return html! {} };
     html! {
         (attention(app, access, now_ms, card, true))
@@ -230,8 +230,8 @@ fn question(view: View<'_>) -> Markup {
     }
 }
 
-pub(crate) fn tabs_part(view: View<'_>) -> Part {
-    let View { app, card, tab: current, .. } = view;
+pub(crate) fn tabs_part(view: RunPage<'_>) -> Part {
+    let RunPage { app, card, tab: current, .. } = view;
     let count = |tab: Tab| match tab {
         Tab::Stories => card.stories.map(|(done, total)| format!("{done}/{total}")),
         Tab::Diff => view.changed_lines.map(|(added, removed)| format!("+{added} −{removed}")),
@@ -251,8 +251,8 @@ pub(crate) fn tabs_part(view: View<'_>) -> Part {
 }
 
 /// The box for guidance, and what else is known of the run.
-pub(crate) fn side(view: View<'_>) -> Markup {
-    let View { app, access, card, .. } = view;
+pub(crate) fn side(view: RunPage<'_>) -> Markup {
+    let RunPage { app, access, card, .. } = view;
     let can_tell =
         access == Access::Full && !card.is_removed && can_resume(card) && card.reading.is_none();
     html! {
@@ -288,8 +288,8 @@ pub(crate) fn side(view: View<'_>) -> Markup {
 }
 
 /// The dialog of "Stop…", as a page of its own too.
-pub(crate) fn stop_form(view: View<'_>) -> Markup {
-    let View { app, card, .. } = view;
+pub(crate) fn stop_form(view: RunPage<'_>) -> Markup {
+    let RunPage { app, card, .. } = view;
     let action = |name: &str| app.link(&format!("/runs/{}/{name}", card.id));
     let iteration = card.iteration;
     html! {
