@@ -18,8 +18,12 @@ use crate::watch_thread::Notifier;
 
 const CHUNK: usize = 1 << 20;
 
-/// Read at each end of a journal that is too large to be read at once.
-const GLIMPSE: u64 = 64 * 1024;
+/// Larger journals are read by a thread.
+pub(crate) const MAX_JOURNAL_AT_ONCE: u64 = 4 << 20;
+
+/// Read at each end of a journal that a thread reads: of a large one, and of others, of which there may be many.
+const LARGE_GLIMPSE: u64 = 64 * 1024;
+const GLIMPSE: u64 = 8 * 1024;
 
 #[cfg(test)]
 thread_local! {
@@ -128,13 +132,17 @@ impl FollowedRun {
 
     /// Shows the beginning and the end of the journal until a thread has read all of it.
     pub(crate) fn read_in_background(&mut self, reader: &mut BackgroundReader) {
-        if self.progress.is_some() {
-            return;
-        }
         if self.fold.is_none() {
             self.fold = glimpse(&self.dir).ok();
         }
-        self.progress = Some(reader.read(&self.dir));
+        self.read_unseen(reader);
+    }
+
+    /// Shows nothing until a thread has read the journal.
+    pub(crate) fn read_unseen(&mut self, reader: &mut BackgroundReader) {
+        if self.progress.is_none() {
+            self.progress = Some(reader.read(&self.dir));
+        }
     }
 
     /// Takes the result of the thread, and what was added since.
@@ -177,10 +185,12 @@ fn glimpse(run: &RunDir) -> io::Result<Fold> {
     let mut file = safe_fs::open_file(&run.journal())?;
     let size = file.metadata()?.len();
     let mut fold = Fold { is_glimpse: true, ..Fold::default() };
-    let length = usize::try_from(GLIMPSE).unwrap_or(CHUNK);
+    let length = if size > MAX_JOURNAL_AT_ONCE { LARGE_GLIMPSE } else { GLIMPSE };
+    let tail = size.saturating_sub(length);
+    let length = usize::try_from(length).unwrap_or(CHUNK);
     let head = read_lines(&mut file, 0, length)?;
     fold.state.read_more(journal::entries(&head[..]));
-    let tail_start = next_line_start(&mut file, size.saturating_sub(GLIMPSE))?;
+    let tail_start = next_line_start(&mut file, tail)?;
     if tail_start >= head.len() as u64 {
         let tail = read_lines(&mut file, tail_start, length)?;
         fold.state.read_more(journal::entries(&tail[..]));

@@ -18,12 +18,12 @@ use ralph_store::project_record::{self, StoredProject};
 use ralph_store::runs::{self, RunDir};
 use rustix::event::{PollFd, PollFlags};
 
-use crate::followed_run::{BackgroundReader, FollowedRun};
+use crate::followed_run::{BackgroundReader, FollowedRun, MAX_JOURNAL_AT_ONCE};
 use crate::watch_thread::WatchThread;
 
-/// Journals that are read before the first overview; more and larger ones are read by a thread.
-const MAX_READ_AT_ONCE: u64 = 8 << 20;
-const MAX_JOURNAL_AT_ONCE: u64 = 4 << 20;
+/// Read before the first overview: of journals of active and of finished runs. A thread reads the rest.
+const MAX_ACTIVE_AT_ONCE: u64 = 2 << 20;
+const MAX_FINISHED_AT_ONCE: u64 = 1 << 20;
 
 /// Watched journals of finished runs: on macOS each takes an open file. A resumed run writes there.
 const MAX_IDLE_WATCHES: usize = 64;
@@ -272,9 +272,9 @@ impl Monitor {
 
     fn read(&mut self, id: &str) {
         let Some(run) = self.runs.get_mut(id).filter(|run| run.has_started()) else { return };
-        let is_large = run.size > MAX_JOURNAL_AT_ONCE;
+        let is_slow = run.size > MAX_JOURNAL_AT_ONCE || run.progress.is_some();
         match &run.fold {
-            None if is_large => run.read_in_background(&mut self.reader),
+            None if is_slow => run.read_in_background(&mut self.reader),
             Some(fold) if fold.is_glimpse() => run.read_in_background(&mut self.reader),
             _ => run.read_more(),
         }
@@ -310,19 +310,21 @@ impl Monitor {
         }
     }
 
-    /// Reads the journals that the first overview needs, newest first.
+    /// Reads the journals that the first overview needs: of active runs, then the newest.
     fn read_recent(&mut self, now_ms: i64) {
         let since_ms = midnight_ms(now_ms, &self.zone).min(now_ms.saturating_sub(ATTENTION_MS));
         // A run that has not written anything yet may be about to.
         let is_recent =
             |run: &FollowedRun| !run.has_started() || run.is_alive || run.modified_ms >= since_ms;
-        let recent: Vec<String> = (self.runs.iter().rev())
+        let runs = self.runs.iter().rev();
+        let mut recent: Vec<(bool, String)> = runs
             .filter(|(_, run)| is_recent(run))
-            .map(|(id, _)| id.clone())
+            .map(|(id, run)| (run.is_alive, id.clone()))
             .collect();
-        let mut room = MAX_READ_AT_ONCE;
-        for (nth, id) in recent.iter().enumerate() {
-            if nth < MAX_IDLE_WATCHES || self.is_alive(id) {
+        recent.sort_by_key(|(is_alive, _)| !is_alive);
+        let (mut active_room, mut finished_room) = (MAX_ACTIVE_AT_ONCE, MAX_FINISHED_AT_ONCE);
+        for (nth, (is_alive, id)) in recent.iter().enumerate() {
+            if nth < MAX_IDLE_WATCHES || *is_alive {
                 self.watch_journal(id);
             }
             let Some(run) = self.runs.get_mut(id) else { continue };
@@ -330,11 +332,13 @@ impl Monitor {
             if !run.has_started() {
                 continue;
             }
-            if run.size > MAX_JOURNAL_AT_ONCE || run.size > room {
-                run.read_in_background(&mut self.reader);
-            } else {
-                room -= run.size;
-                run.read_more();
+            let room = if *is_alive { &mut active_room } else { &mut finished_room };
+            match room.checked_sub(run.size) {
+                Some(left) => {
+                    *room = left;
+                    run.read_more();
+                }
+                None => run.read_in_background(&mut self.reader),
             }
             self.watch_process(id);
         }
@@ -344,9 +348,27 @@ impl Monitor {
     pub fn load_since(&mut self, since_ms: i64) {
         for run in self.runs.values_mut().rev() {
             if run.fold.is_none() && run.has_started() && run.modified_ms >= since_ms {
+                match run.size > MAX_JOURNAL_AT_ONCE {
+                    true => run.read_in_background(&mut self.reader),
+                    // There may be hundreds.
+                    false => run.read_unseen(&mut self.reader),
+                }
+            }
+        }
+    }
+
+    /// Shows every run: the beginning and the end of its journal, until a thread has read it.
+    pub fn show_all(&mut self) {
+        for run in self.runs.values_mut().rev() {
+            if run.fold.is_none() && run.has_started() {
                 run.read_in_background(&mut self.reader);
             }
         }
+    }
+
+    /// A thread reads journals.
+    pub fn is_reading(&self) -> bool {
+        self.runs.values().any(|run| run.progress.is_some())
     }
 
     /// The whole state of a run. Reads the journal if that has not happened yet.

@@ -300,6 +300,38 @@ fn large_journal_shows_both_ends_until_a_thread_has_read_it() {
 }
 
 #[test]
+fn many_runs_have_cards_before_all_of_them_are_read() {
+    let home = Home::new();
+    let project = home.project("shop");
+    let filler = text(&"x".repeat(60_000));
+    let lines = [&started("many", 1)[..], &filler, &ended(Outcome::Complete)];
+    let runs: Vec<RunDir> =
+        (0..30).map(|nth| project.run_dir(&runs::new_id(now_ms() - nth * 1000))).collect();
+    for run in &runs {
+        run.create().unwrap();
+        std::fs::write(run.journal(), lines.concat()).unwrap();
+    }
+    let mut monitor = home.monitor();
+    let cards = monitor.cards(now_ms());
+    let is_known = |card: &RunCard| card.name == "night" && card.state == StateWord::Complete;
+    assert!(cards.len() == runs.len() && cards.iter().all(is_known), "{cards:?}");
+    assert!(cards.iter().any(|card| card.reading.is_some()), "the first screen waits for all");
+    // Whoever asks for a run that waits to be read gets its ends.
+    let week = std::time::SystemTime::now() - Duration::from_secs(7 * 86_400);
+    for run in &runs {
+        File::options().append(true).open(run.journal()).unwrap().set_modified(week).unwrap();
+    }
+    let mut later = home.monitor();
+    assert_eq!(later.cards(now_ms()).len(), 0);
+    later.load_since(0);
+    assert!(later.run(&runs[0].id).is_some_and(|run| run.info.name == "night"));
+    while monitor.cards(now_ms()).iter().any(|card| card.reading.is_some()) {
+        assert!(monitor.wait(Some(PATIENCE)));
+        monitor.update();
+    }
+}
+
+#[test]
 fn journal_without_name_takes_it_from_the_state_file() {
     let home = Home::new();
     let project = home.project("shop");

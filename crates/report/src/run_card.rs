@@ -12,7 +12,7 @@ use crate::time_text::format_local;
 use crate::width;
 use ralph_events::event::{Isolation, Outcome, Purpose, WaitReason};
 use ralph_events::run_state::{
-    Activity, Cost, GuardrailResult, IterationRecord, IterationResult, OpenTool, RunState,
+    Activity, Cost, GuardrailResult, IterationRecord, IterationResult, OpenTool, Question, RunState,
 };
 use ralph_events::text;
 
@@ -145,6 +145,20 @@ pub struct Attention {
     pub since_ms: i64,
     pub iteration: u32,
     pub question_id: Option<String>,
+}
+
+impl Attention {
+    pub fn of_question(question: &Question) -> Attention {
+        Attention {
+            kind: AttentionKind::Question,
+            text: one_line(question.headline()),
+            context: ralph_events::control_chars::strip_control_chars(question.context()),
+            remedy: "",
+            since_ms: question.asked_ms,
+            iteration: question.iteration,
+            question_id: Some(question.id.clone()),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -493,15 +507,7 @@ fn attention(run: &RunState, last_ms: i64) -> Attention {
         };
     }
     if let Some(question) = run.steering.open_questions().next() {
-        return Attention {
-            kind: AttentionKind::Question,
-            text: one_line(question.headline()),
-            context: ralph_events::control_chars::strip_control_chars(question.context()),
-            remedy: "",
-            since_ms: question.asked_ms,
-            iteration: question.iteration,
-            question_id: Some(question.id.clone()),
-        };
+        return Attention::of_question(question);
     }
     match &run.activity {
         Activity::Agent(agent) if agent.dialog.is_some() => Attention {

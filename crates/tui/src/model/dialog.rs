@@ -248,21 +248,50 @@ impl Model {
                 Vec::new()
             }
             Dialog::Stop(_) => self.press_in_stop(key, data),
+            Dialog::Answer(_) if matches!(key, Key::Tab | Key::BackTab) => {
+                self.step_question(key == Key::Tab, data);
+                Vec::new()
+            }
             Dialog::Tell(_) | Dialog::Answer(_) | Dialog::New(_) => self.press_in_text(key),
         }
     }
 
     /// Keeps what was typed as a draft.
     fn close_dialog(&mut self) {
-        let Some(dialog) = self.dialog.take() else { return };
-        let Some(key) = dialog.draft_key() else { return };
-        match dialog.draft().trim().is_empty() {
-            true => drop(self.drafts.remove(&key)),
-            false => {
-                self.drafts.insert(key, dialog.draft().to_owned());
-                self.say("Kept as a draft until you leave.");
-            }
+        if self.keep_draft() {
+            self.say("Kept as a draft until you leave.");
         }
+        self.dialog = None;
+    }
+
+    /// Returns whether there is one.
+    fn keep_draft(&mut self) -> bool {
+        let Some(dialog) = &self.dialog else { return false };
+        let Some(key) = dialog.draft_key() else { return false };
+        let is_blank = dialog.draft().trim().is_empty();
+        match is_blank {
+            true => drop(self.drafts.remove(&key)),
+            false => drop(self.drafts.insert(key, dialog.draft().to_owned())),
+        }
+        !is_blank
+    }
+
+    /// Shows the next open question of the same run, or the one before.
+    fn step_question(&mut self, forward: bool, data: &Data<'_>) {
+        let Some(Dialog::Answer(AnswerDialog { run, question, .. })) = &self.dialog else { return };
+        let Some(steering) = data.run(run).map(|run| &run.state.steering) else { return };
+        let open: Vec<&str> = steering.open_questions().map(|it| it.id.as_str()).collect();
+        // One that was answered meanwhile has no place among them.
+        let next = match open.iter().position(|id| id == question) {
+            Some(at) => (at + if forward { 1 } else { open.len() - 1 }) % open.len(),
+            None => 0,
+        };
+        let Some(next) = open.get(next).filter(|id| *id != question) else { return };
+        let run = run.clone();
+        self.keep_draft();
+        let field = self.draft_for(next, "answer");
+        let question = (*next).to_owned();
+        self.dialog = Some(Dialog::Answer(AnswerDialog { run, question, field, error: None }));
     }
 
     fn press_in_stop(&mut self, key: Key, data: &Data<'_>) -> Vec<Effect> {

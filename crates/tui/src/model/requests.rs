@@ -39,7 +39,12 @@ impl PendingRequest {
             RequestKind::Resume => {
                 card.is_alive && !card.is_pausing && card.state != StateWord::Paused
             }
-            RequestKind::Answer(question) => question_of(card) != Some(question),
+            RequestKind::Answer(question) => match data.run(&self.run) {
+                Some(run) => {
+                    run.state.steering.question(question).is_none_or(|asked| !asked.is_open())
+                }
+                None => question_of(card) != Some(question),
+            },
             RequestKind::Tell(text) => {
                 let guidance =
                     data.run(&self.run).map(|run| run.state.steering.guidance.as_slice());

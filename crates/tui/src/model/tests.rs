@@ -400,19 +400,50 @@ fn killed_run_is_shown_as_interrupted() {
     assert!(screen.contains("The process of the run is gone. Press r to resume."), "{screen}");
 }
 
+/// Writes to the journal of the shown run.
+fn append(evening: &Evening, events: &[Event<'_>]) {
+    let mut lines = LineEncoder::default();
+    let at = Stamp { time_ms: NOW_MS, iteration: 9, attempt: 1 };
+    for event in events {
+        lines.push(at, event);
+    }
+    let run = evening.source.monitor.run_dir(evening.model.shown_run().unwrap()).unwrap();
+    let mut journal = std::fs::File::options().append(true).open(run.journal()).unwrap();
+    journal.write_all(lines.bytes()).unwrap();
+}
+
+#[test]
+fn all_open_questions_of_a_run_can_be_answered() {
+    let mut evening = Evening::new(120, 36);
+    let text = "Which of the two mails?\nThe short one fits a phone.".into();
+    append(&evening, &[Event::QuestionAsked { id: "q2".into(), text, story: None }]);
+    evening.press("afirst");
+    while !evening.screen().contains("1 of 2") {
+        evening.source.monitor.wait(None);
+        evening.source.update(NOW_MS);
+    }
+    evening.keys(&[Key::Tab]);
+    let screen = evening.screen();
+    assert!(screen.contains("2 of 2") && screen.contains("The short one fits"), "{screen}");
+    evening.press("short");
+    evening.keys(&[Key::Tab]);
+    assert!(evening.screen().contains(" first"), "a draft for each: {}", evening.screen());
+    evening.keys(&[Key::BackTab, Key::Enter]);
+    let Some(Effect::Answer { run, question, text }) = evening.effects.pop() else { panic!() };
+    assert_eq!((question.as_str(), text.as_str()), ("q2", "short"));
+    let request = RequestKind::Answer(question);
+    evening.send(Message::Done { request, run, result: Ok(()) });
+    evening.wait_ms(1);
+    assert_eq!(evening.model.requests.len(), 1, "until the run has taken it");
+}
+
 #[test]
 fn diff_is_read_again_when_a_tool_has_edited_a_file() {
     let mut evening = Evening::with_repository(120, 36);
     evening.keys(&[Key::Enter]);
     assert!(evening.screen().contains("diff +612 −87"), "{}", evening.screen());
     std::fs::write(evening.repository().join("new.rs"), "one\ntwo\n").unwrap();
-    let id = evening.model.shown_run().unwrap().to_owned();
-    let tool = |event: Event<'static>| {
-        let mut line = LineEncoder::default();
-        line.push(Stamp { time_ms: NOW_MS, iteration: 9, attempt: 1 }, &event);
-        line.bytes().to_vec()
-    };
-    let started = tool(Event::ToolStarted {
+    let started = Event::ToolStarted {
         id: "w".into(),
         name: "Write".into(),
         summary: "new.rs".into(),
@@ -423,8 +454,8 @@ fn diff_is_read_again_when_a_tool_has_edited_a_file() {
             added: 2,
         })),
         subagent: false,
-    });
-    let ended = tool(Event::ToolEnded {
+    };
+    let ended = Event::ToolEnded {
         id: "w".into(),
         name: "Write".into(),
         failed: false,
@@ -433,10 +464,8 @@ fn diff_is_read_again_when_a_tool_has_edited_a_file() {
         chars: 1,
         preview: "".into(),
         subagent: false,
-    });
-    let journal = evening.source.monitor.run_dir(&id).unwrap().journal();
-    let mut journal = std::fs::File::options().append(true).open(journal).unwrap();
-    journal.write_all(&[started, ended].concat()).unwrap();
+    };
+    append(&evening, &[started, ended]);
     while evening.source.next_read_ms(Tab::Activity).is_none() {
         evening.source.monitor.wait(None);
         evening.source.update(NOW_MS);

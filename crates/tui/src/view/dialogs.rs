@@ -4,7 +4,7 @@ use ratatui_core::layout::{Position, Rect};
 
 use ralph_events::text::format_dollars;
 use ralph_monitor::actions::Delivery;
-use ralph_report::run_card::{Bar, BarResult, RunCard};
+use ralph_report::run_card::{Attention, Bar, BarResult, RunCard};
 use ralph_report::state_word::StateWord;
 use ralph_report::width::wrap;
 
@@ -104,9 +104,20 @@ impl View<'_, '_> {
 
     fn answer(&mut self, screen: Rect, dialog: &AnswerDialog) {
         let Some(card) = self.data.card(&dialog.run) else { return };
-        let Some(attention) = &card.attention else { return };
-        let open = self.data.run(&card.id).map(|run| run.state.steering.open_questions().count());
-        let remark = format!("1 of {}", open.unwrap_or(1).max(1));
+        let steering = self.data.run(&card.id).map(|run| &run.state.steering);
+        let asked = steering.and_then(|steering| steering.question(&dialog.question));
+        // The run may not be read yet; the card has its oldest question.
+        let asked = asked.map(Attention::of_question).or_else(|| card.attention.clone());
+        let Some(attention) = asked else { return };
+        let open = steering.map_or(1, |steering| steering.open_questions().count());
+        let at = steering.and_then(|steering| {
+            steering.open_questions().position(|question| question.id == dialog.question)
+        });
+        let remark = match at {
+            Some(at) => format!("{} of {open}", at + 1),
+            None if steering.is_some() => "answered".to_owned(),
+            None => String::new(),
+        };
         let inner = usize::from(88.min(screen.width - 2) - 6);
         let lines =
             |text: &str| -> usize { text.lines().map(|line| wrap(line, inner, inner).len()).sum() };
@@ -140,12 +151,15 @@ impl View<'_, '_> {
         y += rows + 1;
         let goes = format!("Your answer goes into the prompt of iteration {}.", card.iteration + 1);
         self.remark_line(area, y, dialog.error.as_deref(), &goes);
-        let keys = [
+        let mut keys = vec![
             ("Enter", "answer"),
             ("Ctrl-J", "new line"),
             ("Ctrl-E", "editor"),
             ("Esc", "keep as draft"),
         ];
+        if open > 1 {
+            keys.insert(1, ("Tab", "next"));
+        }
         self.key_line(area, &keys);
     }
 

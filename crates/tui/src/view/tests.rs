@@ -52,9 +52,7 @@ impl Evening {
         let mut evening = Evening::open(&home, width, height, (files, dir));
         // Older runs are read by a thread.
         evening.source.monitor.load_since(NOW_MS - 14 * 24 * 3600 * 1000);
-        while evening.source.data().overview.cards().any(|card| card.reading.is_some())
-            || evening.source.data().overview.sections.len() < 5
-        {
+        while evening.source.monitor.is_reading() {
             evening.source.monitor.wait(None);
             evening.source.update(NOW_MS);
         }

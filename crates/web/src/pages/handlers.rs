@@ -54,7 +54,7 @@ pub(crate) async fn overview_page(
     let now_ms = app.now_ms();
     let overview = app.hub.ask(move |monitor| {
         if all {
-            monitor.load_since(0);
+            monitor.show_all();
         }
         monitor.overview(now_ms)
     });
