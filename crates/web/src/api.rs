@@ -203,7 +203,7 @@ async fn perform(app: &App, run: &str, action: Action) -> ActionResult {
     actions::perform(app, run, action).await.map(|requested| Json(Requested { requested }))
 }
 
-/// Every run whose journal was read: active ones, and those of the last day.
+/// Every run whose journal was read: active ones, and those of the last two weeks.
 #[utoipa::path(get, path = "/api/runs", responses((status = 200, body = Vec<Run>)))]
 pub(crate) async fn runs(State(app): State<App>) -> Json<Vec<Run>> {
     let now_ms = app.now_ms();

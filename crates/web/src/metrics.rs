@@ -49,7 +49,11 @@ fn render(monitor: &Monitor, now_ms: i64) -> String {
         *states.entry(card.state.as_str()).or_default() += 1;
     }
     let mut out = String::new();
-    header_lines(&mut out, "ralph_runs", "Runs by state: active ones, and those of the last day.");
+    header_lines(
+        &mut out,
+        "ralph_runs",
+        "Runs by state: active ones, and those of the last two weeks.",
+    );
     for (state, count) in states {
         let _ = writeln!(out, "ralph_runs{{state=\"{state}\"}} {count}");
     }

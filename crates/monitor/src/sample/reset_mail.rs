@@ -20,7 +20,7 @@ pub(super) const ACTIVE_MS: i64 = (111 * 60 + 42) * 1000;
 const MAX_ITERATIONS: u32 = 20;
 
 /// An iteration that has ended.
-struct Iteration {
+struct SampleIteration {
     seconds: i64,
     cost_usd: f64,
     tools: u32,
@@ -37,31 +37,31 @@ const fn iteration(
     tools: u32,
     checks: [bool; 3],
     story: &'static str,
-) -> Iteration {
-    Iteration { seconds, cost_usd, tools, checks, story, marks: false, commit: None }
+) -> SampleIteration {
+    SampleIteration { seconds, cost_usd, tools, checks, story, marks: false, commit: None }
 }
 
-const ITERATIONS: [Iteration; 8] = [
+const ITERATIONS: [SampleIteration; 8] = [
     iteration(490, 0.55, 31, [true, false, false], "US-001"),
-    Iteration {
+    SampleIteration {
         marks: true,
         commit: Some("a41c0de"),
         ..iteration(662, 0.61, 38, [true, true, true], "US-001")
     },
-    Iteration {
+    SampleIteration {
         marks: true,
         commit: Some("77b20f9"),
         ..iteration(400, 0.38, 22, [true, true, true], "US-002")
     },
     iteration(1171, 0.72, 44, [true, false, false], "US-003"),
     iteration(845, 0.51, 30, [false, false, false], "US-003"),
-    Iteration {
+    SampleIteration {
         marks: true,
         commit: Some("c9d3e51"),
         ..iteration(552, 0.42, 27, [true, true, true], "US-003")
     },
-    Iteration { marks: true, ..iteration(1308, 0.66, 41, [true, true, false], "US-004") },
-    Iteration {
+    SampleIteration { marks: true, ..iteration(1308, 0.66, 41, [true, true, false], "US-004") },
+    SampleIteration {
         marks: true,
         commit: Some("3f2a91c"),
         ..iteration(740, 0.31, 24, [true, true, true], "US-004")

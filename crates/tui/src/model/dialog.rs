@@ -164,7 +164,7 @@ impl Model {
             return;
         };
         if !card.is_alive && card.state != ralph_report::state_word::StateWord::Interrupted {
-            let text = format!("{} has ended; nobody would read it.", card.name);
+            let text = format!("{} has ended; no agent is left to tell.", card.name);
             self.say(text);
             return;
         }

@@ -31,7 +31,7 @@ const ADDED_LINES: usize = 3;
 const COLLAPSE_FROM: usize = 4;
 
 /// A line and the item that it belongs to.
-pub(crate) struct Line {
+pub(crate) struct AnchoredRow {
     pub(crate) anchor: (u64, u16),
     pub(crate) row: Row,
 }
@@ -49,8 +49,8 @@ impl View<'_, '_> {
         }
         if card.is_alive && !run.has_newer && !run.todo.is_empty() {
             let last = lines.last().map_or((0, 0), |line| line.anchor);
-            lines.push(Line { anchor: (last.0, last.1 + 1), row: Row::blank() });
-            lines.push(Line { anchor: (last.0, last.1 + 2), row: todo_row(run) });
+            lines.push(AnchoredRow { anchor: (last.0, last.1 + 1), row: Row::blank() });
+            lines.push(AnchoredRow { anchor: (last.0, last.1 + 2), row: todo_row(run) });
         }
         // A line of air below the tabs; a transcript that is longer than the screen starts there, too.
         let height = usize::from(area.height);
@@ -100,8 +100,8 @@ impl View<'_, '_> {
         }
     }
 
-    fn lines(&self, run: &RunData<'_>, card: &RunCard, width: usize) -> Vec<Line> {
-        let mut lines: Vec<Line> = Vec::new();
+    fn lines(&self, run: &RunData<'_>, card: &RunCard, width: usize) -> Vec<AnchoredRow> {
+        let mut lines: Vec<AnchoredRow> = Vec::new();
         let mut at = 0;
         while let Some(item) = run.items.get(at) {
             let lookups = run.items[at..].iter().take_while(|item| is_done_lookup(item)).count();
@@ -113,10 +113,10 @@ impl View<'_, '_> {
             if let (ItemKind::Iteration { .. }, Some(last)) = (&item.kind, lines.last()) {
                 // The gap belongs to what is above: jumps to an iteration start at its line.
                 let (id, line) = last.anchor;
-                lines.push(Line { anchor: (id, line + 1), row: Row::blank() });
+                lines.push(AnchoredRow { anchor: (id, line + 1), row: Row::blank() });
             }
             for (row, line) in rows.into_iter().zip(0..) {
-                lines.push(Line { anchor: (item.id, line), row });
+                lines.push(AnchoredRow { anchor: (item.id, line), row });
             }
             at += count;
         }

@@ -103,67 +103,110 @@ fn attention_list(app: &App, access: Access, now_ms: i64, cards: &[RunCard]) -> 
         @if !cards.is_empty() {
             section aria-labelledby="h-needs" {
                 h2 id="h-needs" class="vh" { "Needs you" }
-                @for card in cards { (attention(app, access, now_ms, card, false)) }
+                @for card in cards {
+                    (AttentionBox { app, access, now_ms, card, is_on_run_page: false }.render())
+                }
             }
         }
     }
 }
 
-/// A question with its answer box, or a problem with the one thing to do. `on_run` stands on the run's own page.
-pub(crate) fn attention(
-    app: &App,
-    access: Access,
-    now_ms: i64,
-    card: &RunCard,
-    on_run: bool,
-) -> Markup {
-    let Some(what) = &card.attention else { return html! {} };
-    let when = format!("{}, iteration {}", ago(what.since_ms, now_ms), what.iteration);
-    match (&what.question_id, what.kind) {
-        (Some(id), _) => question(app, access, card, what, id, &when, on_run),
-        (None, AttentionKind::Problem) => problem(app, access, card, what, now_ms, on_run),
-        (None, _) => html! {
+/// A run that needs a person, on the overview or on its own page.
+#[derive(Clone, Copy)]
+pub(crate) struct AttentionBox<'a> {
+    pub app: &'a App,
+    pub access: Access,
+    pub now_ms: i64,
+    pub card: &'a RunCard,
+    pub is_on_run_page: bool,
+}
+
+impl AttentionBox<'_> {
+    /// A question with its answer box, or a problem with the one thing to do.
+    pub(crate) fn render(self) -> Markup {
+        let Some(what) = &self.card.attention else { return html! {} };
+        match (&what.question_id, what.kind) {
+            (Some(id), _) => self.question(what, id),
+            (None, AttentionKind::Problem) => self.problem(what),
+            (None, _) => html! {
+                div class="prob" {
+                    (self.asker(what))
+                    p { (what.text) }
+                    p class="sub" { "A dialog on the agent's screen. Answer it there: " code { "ralph attach " (self.card.name) } }
+                }
+            },
+        }
+    }
+
+    fn run_link(self) -> Markup {
+        let AttentionBox { app, card, .. } = self;
+        html! { a href=(app.link(&format!("/runs/{}", card.id))) { b { (card.name) } } }
+    }
+
+    /// `reset-mail asks 5 min ago, iteration 9`.
+    fn asker(self, what: &Attention) -> Markup {
+        let when = format!("{}, iteration {}", ago(what.since_ms, self.now_ms), what.iteration);
+        html! { p class="who" { (sign("?", "a")) (self.run_link()) " asks " span class="sub" { (when) } } }
+    }
+
+    fn question(self, what: &Attention, id: &str) -> Markup {
+        let AttentionBox { app, access, card, .. } = self;
+        let (heading, field) = (format!("q-{id}"), format!("a-{id}"));
+        let class = if self.is_on_run_page { "ask runask" } else { "ask" };
+        let inner = html! {
+            (self.asker(what))
+            p class="q" id=(heading) { (what.text) }
+            @if !what.context.is_empty() { p class="ctx" { (what.context) } }
+        };
+        if access == Access::ReadOnly {
+            return html! { div class=(class) id={ "ask-" (id) } { (inner) } };
+        }
+        html! {
+            form class=(class) id={ "ask-" (id) } method="post" action=(app.link(&format!("/questions/{id}/answer{}", self.back()))) aria-labelledby=(heading) data-say="answered" {
+                (inner)
+                div class="ansr" {
+                    label class="vh" for=(field) { "Your answer" }
+                    textarea id=(field) name="text" rows="1" required placeholder="Your answer" maxlength="16384" {}
+                    button class="pri" { "Answer" }
+                }
+                p class="sub" { "Goes into iteration " (card.iteration + 1) ". " (meanwhile(card)) }
+            }
+        }
+    }
+
+    /// The query that says where a form leads back to.
+    fn back(self) -> &'static str {
+        if self.is_on_run_page { "" } else { "?overview=1" }
+    }
+
+    fn problem(self, what: &Attention) -> Markup {
+        let AttentionBox { app, access, card, .. } = self;
+        let remedy = match what.remedy {
+            "" => String::new(),
+            remedy => format!(" {remedy}, then resume."),
+        };
+        let money = money(&card.cost);
+        html! {
             div class="prob" {
-                p class="who" { (sign("?", "a")) (run_link(app, card)) " asks " span class="sub" { (when) } }
-                p { (what.text) }
-                p class="sub" { "A dialog on the agent's screen. Answer it there: " code { "ralph attach " (card.name) } }
+                p class="who" {
+                    (sign("!", "f")) (self.run_link()) " stopped "
+                    span class="sub" { (ago(what.since_ms, self.now_ms)) ", " (card.project) }
+                }
+                p { (what.text) (remedy) }
+                div class="acts" {
+                    @if access == Access::Full && !card.is_removed {
+                        form method="post" action=(app.link(&format!("/runs/{}/resume{}", card.id, self.back()))) data-say="resuming" {
+                            button class="btn" { "Resume" }
+                        }
+                    }
+                    span class="sub" {
+                        "Iteration " (card.iteration)
+                        @if card.max_iterations > 0 { " of " (card.max_iterations) }
+                        @if !money.is_empty() { ", " (money) }
+                        ". Nothing is lost."
+                    }
+                }
             }
-        },
-    }
-}
-
-fn run_link(app: &App, card: &RunCard) -> Markup {
-    html! { a href=(app.link(&format!("/runs/{}", card.id))) { b { (card.name) } } }
-}
-
-fn question(
-    app: &App,
-    access: Access,
-    card: &RunCard,
-    what: &Attention,
-    id: &str,
-    when: &str,
-    on_run: bool,
-) -> Markup {
-    let (heading, field) = (format!("q-{id}"), format!("a-{id}"));
-    let class = if on_run { "ask runask" } else { "ask" };
-    let inner = html! {
-        p class="who" { (sign("?", "a")) (run_link(app, card)) " asks " span class="sub" { (when) } }
-        p class="q" id=(heading) { (what.text) }
-        @if !what.context.is_empty() { p class="ctx" { (what.context) } }
-    };
-    if access == Access::ReadOnly {
-        return html! { div class=(class) id={ "ask-" (id) } { (inner) } };
-    }
-    html! {
-        form class=(class) id={ "ask-" (id) } method="post" action=(app.link(&format!("/questions/{id}/answer{}", back(on_run)))) aria-labelledby=(heading) data-say="answered" {
-            (inner)
-            div class="ansr" {
-                label class="vh" for=(field) { "Your answer" }
-                textarea id=(field) name="text" rows="1" required placeholder="Your answer" maxlength="16384" {}
-                button class="pri" { "Answer" }
-            }
-            p class="sub" { "Goes into iteration " (card.iteration + 1) ". " (meanwhile(card)) }
         }
     }
 }
@@ -172,48 +215,6 @@ fn meanwhile(card: &RunCard) -> &'static str {
     match card.now.text().starts_with("waits for you") {
         true => "The run waits for it.",
         false => "The run continues meanwhile.",
-    }
-}
-
-/// Where a form leads back to.
-fn back(on_run: bool) -> &'static str {
-    if on_run { "" } else { "?overview=1" }
-}
-
-fn problem(
-    app: &App,
-    access: Access,
-    card: &RunCard,
-    what: &Attention,
-    now_ms: i64,
-    on_run: bool,
-) -> Markup {
-    let remedy = match what.remedy {
-        "" => String::new(),
-        remedy => format!(" {remedy}, then resume."),
-    };
-    let money = money(&card.cost);
-    html! {
-        div class="prob" {
-            p class="who" {
-                (sign("!", "f")) (run_link(app, card)) " stopped "
-                span class="sub" { (ago(what.since_ms, now_ms)) ", " (card.project) }
-            }
-            p { (what.text) (remedy) }
-            div class="acts" {
-                @if access == Access::Full && !card.is_removed {
-                    form method="post" action=(app.link(&format!("/runs/{}/resume{}", card.id, back(on_run)))) data-say="resuming" {
-                        button class="btn" { "Resume" }
-                    }
-                }
-                span class="sub" {
-                    "Iteration " (card.iteration)
-                    @if card.max_iterations > 0 { " of " (card.max_iterations) }
-                    @if !money.is_empty() { ", " (money) }
-                    ". Nothing is lost."
-                }
-            }
-        }
     }
 }
 

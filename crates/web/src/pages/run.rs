@@ -6,7 +6,7 @@ use ralph_report::run_card::{Bar, RunCard};
 use ralph_report::state_word::StateWord;
 
 use super::layout::{Page, Part};
-use super::overview::{attention, elapsed_from};
+use super::overview::{AttentionBox, elapsed_from};
 use super::signs::{bar_class, bar_word, clock, money, sign, ticking};
 use crate::app::App;
 use crate::tokens::Access;
@@ -219,7 +219,7 @@ fn question(view: RunPage<'_>) -> Markup {
     let RunPage { app, access, card, now_ms, tab, .. } = view;
     let Some(what) = &card.attention else { return html! {} };
     html! {
-        (attention(app, access, now_ms, card, true))
+        (AttentionBox { app, access, now_ms, card, is_on_run_page: true }.render())
         @if what.question_id.is_some() && tab != Tab::Activity {
             a class="one" href=(Tab::Activity.link(app, &card.id)) {
                 (sign("?", "a"))
