@@ -25,7 +25,7 @@ pub(crate) struct WatchThread {
 
 #[derive(Debug)]
 struct Shared {
-    watcher: Option<FileWatcher>,
+    watcher: FileWatcher,
     new_exits: Vec<(u32, ExitWatch)>,
     changes: WatchedChanges,
 }
@@ -51,7 +51,7 @@ impl Notifier {
 
 impl WatchThread {
     /// # Errors
-    /// There are too many open files.
+    /// There are too many open files or watchers.
     pub(crate) fn start() -> io::Result<WatchThread> {
         let (control_reader, control) = io::pipe()?;
         let (notified, notifier) = io::pipe()?;
@@ -59,9 +59,8 @@ impl WatchThread {
             rustix::io::ioctl_fionbio(fd, true)?;
         }
         let notifier = Notifier(Arc::new(notifier));
-        // Without a watcher, only ends of processes are seen.
-        let watcher = FileWatcher::new().ok();
-        let changed_fd = watcher.as_ref().map(|it| it.as_fd().try_clone_to_owned()).transpose()?;
+        let watcher = FileWatcher::new()?;
+        let changed_fd = watcher.as_fd().try_clone_to_owned()?;
         let shared = Shared { watcher, new_exits: Vec::new(), changes: WatchedChanges::default() };
         let shared = Arc::new(Mutex::new(shared));
         let waiter = Waiter {
@@ -89,17 +88,15 @@ impl WatchThread {
     }
 
     pub(crate) fn watch_entries(&self, dir: &Path) -> Option<WatchId> {
-        self.shared().watcher.as_mut()?.watch_entries(dir).ok()
+        self.shared().watcher.watch_entries(dir).ok()
     }
 
     pub(crate) fn watch_file(&self, file: &Path) -> Option<WatchId> {
-        self.shared().watcher.as_mut()?.watch_file(file).ok()
+        self.shared().watcher.watch_file(file).ok()
     }
 
     pub(crate) fn unwatch(&self, id: WatchId) {
-        if let Some(watcher) = &mut self.shared().watcher {
-            watcher.unwatch(id);
-        }
+        self.shared().watcher.unwatch(id);
     }
 
     /// Returns whether the process exists.
@@ -145,7 +142,7 @@ fn drain(mut pipe: &PipeReader) -> bool {
 #[derive(Debug)]
 struct Waiter {
     shared: Arc<Mutex<Shared>>,
-    changed_fd: Option<OwnedFd>,
+    changed_fd: OwnedFd,
     control: PipeReader,
     notifier: Notifier,
     exits: Vec<(u32, ExitWatch)>,
@@ -163,9 +160,9 @@ impl Waiter {
     }
 
     fn wait(&self) {
-        let fds = [Some(self.control.as_fd()), self.changed_fd.as_ref().map(AsFd::as_fd)];
+        let fds = [self.control.as_fd(), self.changed_fd.as_fd()];
         let exits = self.exits.iter().filter_map(|(_, exit)| exit.fd());
-        let mut polled: Vec<PollFd<'_>> = (fds.into_iter().flatten().chain(exits))
+        let mut polled: Vec<PollFd<'_>> = (fds.into_iter().chain(exits))
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
             .collect();
         let _ = rustix::event::poll(&mut polled, None);
@@ -174,7 +171,7 @@ impl Waiter {
     fn collect(&mut self) {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         self.exits.append(&mut shared.new_exits);
-        let files = shared.watcher.as_mut().map(FileWatcher::take_changes).unwrap_or_default();
+        let files = shared.watcher.take_changes();
         let mut ended = Vec::new();
         self.exits.retain(|(pid, exit)| {
             let has_ended = exit.fd().is_none_or(is_readable);
