@@ -213,3 +213,26 @@ fn metrics_count_runs_and_figures() {
     }
     assert!(line("ralph_run_iterations").ends_with(" 1"));
 }
+
+#[test]
+fn pages_claim_nothing_about_checks_and_costs_that_are_unknown() {
+    let pages = |checks: &[&str]| {
+        let project = Project::new();
+        let agent = project.fake_agent(&json!([{"print": "<response>DONE</response>"}]));
+        let run = project.ralph(["run", "-p", "do it"]).args(checks).args(["--"]).args(agent);
+        run.run().code(0);
+        let server = Server::start(&project, &[]);
+        let id = server.only_run()["id"].as_str().expect("an id").to_owned();
+        let pages = ["/".to_owned(), format!("/runs/{id}"), format!("/runs/{id}/costs")];
+        pages.map(|path| server.get(&path).code(200).text)
+    };
+    let [overview, run, costs] = pages(&[]);
+    for page in [&overview, &run, &costs] {
+        assert!(page.contains("no checks"), "{page}");
+        assert!(!page.contains("checks pass") && !page.contains("none failed"), "{page}");
+    }
+    assert!(!overview.contains("$0.00"), "{overview}");
+    for page in &pages(&["--check", "true"])[1..] {
+        assert!(page.contains("all checks passed") && !page.contains("no checks"), "{page}");
+    }
+}

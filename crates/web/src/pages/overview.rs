@@ -1,7 +1,6 @@
 //! Every run, those that need a person first.
 
 use maud::{Markup, html};
-use ralph_events::text;
 use ralph_report::overview::{Overview, Section, SectionKind};
 use ralph_report::run_card::{Attention, AttentionKind, RunCard};
 
@@ -80,6 +79,7 @@ pub(crate) fn parts(app: &App, shown: Shown, overview: &Overview) -> Vec<Part> {
 
 fn summary(app: &App, overview: &Overview) -> Markup {
     let Overview { needs_you, working, waiting, .. } = overview;
+    let money = overview.today_money();
     html! {
         div class="sum" {
             h1 {
@@ -88,9 +88,10 @@ fn summary(app: &App, overview: &Overview) -> Markup {
             }
             div class="money" {
                 p {
-                    b { (text::format_dollars(overview.today_usd)) } " today"
+                    @if let Some(money) = &money { b { (money) } " today" }
                     @if let Some(reset) = overview.next_reset_ms {
-                        " · next reset " b { (clock(reset, &app.zone)) }
+                        @if money.is_some() { " · " }
+                        "next reset " b { (clock(reset, &app.zone)) }
                     }
                 }
             }
@@ -196,7 +197,7 @@ fn problem(
     html! {
         div class="prob" {
             p class="who" {
-                (sign("!", "f")) (run_link(app, card)) " stopped "
+                (sign("!", "f")) (run_link(app, card)) " " (card.word()) " "
                 span class="sub" { (ago(what.since_ms, now_ms)) ", " (card.project) }
             }
             p { (what.text) (remedy) }
