@@ -253,7 +253,7 @@ async fn tab_body(app: &App, data: RunData) -> (Markup, Option<(u64, u64)>) {
             let body = |facts: Summary| report::body(&facts, &app.zone, &link("report.md"));
             (facts.map_or_else(failed, body), None)
         }
-        TabData::Diff(state) => diff_body(app, *state, link("diff")).await,
+        TabData::Diff(state) => diff_body(app, *state, card.ended_ms.is_some(), link("diff")).await,
         TabData::Checks(views) => {
             let parts = blocking(move || check_parts(&dir, views)).await.unwrap_or_default();
             let log = |run: &check_view::CheckRun| {
@@ -283,7 +283,12 @@ async fn stories_body(state: RunState, is_alive: bool) -> Option<Markup> {
     .await
 }
 
-async fn diff_body(app: &App, state: RunState, link: String) -> (Markup, Option<(u64, u64)>) {
+async fn diff_body(
+    app: &App,
+    state: RunState,
+    is_over: bool,
+    link: String,
+) -> (Markup, Option<(u64, u64)>) {
     let read = app.run_program(move || {
         let directory = FilePath::new(&state.info.directory);
         let diff = monitor_diff::run_diff(directory, &state)?;
@@ -305,7 +310,7 @@ async fn diff_body(app: &App, state: RunState, link: String) -> (Markup, Option<
             let link =
                 |file: &monitor_diff::DiffFile| format!("{link}?path={}", query_value(&file.path));
             (
-                diff::body(&run, &files, link),
+                diff::body(&run, &files, is_over, link),
                 Some((run.added, run.removed)).filter(|it| *it != (0, 0)),
             )
         }
@@ -390,6 +395,7 @@ pub(crate) async fn stop_page(
     }
     let body = html! {
         h1 class="vh" { "Stop " (data.card.name) }
+        p { a class="back" href=(Tab::Activity.link(&app, &id)) { "‹ " (data.card.name) } }
         div class="dialog" id="stopbox" { (run::stop_form(view(&app, access, Tab::Activity, (&data.card, &data.checked)))) }
     };
     let page = layout::Page { title: format!("Stop {}", data.card.name), live: None, body };

@@ -3,6 +3,7 @@
 use maud::{Markup, html};
 use ralph_report::overview::{Overview, Section, SectionKind};
 use ralph_report::run_card::{Attention, AttentionKind, RunCard};
+use ralph_store::requests::MAX_TEXT;
 
 use super::charts;
 use super::layout::{Page, Part};
@@ -161,7 +162,7 @@ fn question(
             (inner)
             div class="ansr" {
                 label class="vh" for=(field) { "Your answer" }
-                textarea id=(field) name="text" rows="1" required placeholder="Your answer" maxlength="16384" {}
+                textarea id=(field) name="text" rows="1" required placeholder="Your answer" maxlength=(MAX_TEXT) {}
                 button class="pri" { "Answer" }
             }
             p class="sub" { "Goes into iteration " (card.iteration + 1) ". " (meanwhile(card)) }

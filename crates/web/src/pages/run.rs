@@ -4,6 +4,7 @@ use maud::{Markup, html};
 use ralph_events::text;
 use ralph_report::run_card::{Bar, RunCard};
 use ralph_report::state_word::StateWord;
+use ralph_store::requests::MAX_TEXT;
 
 use super::layout::{Page, Part};
 use super::overview::{attention, elapsed_from};
@@ -272,7 +273,7 @@ pub(crate) fn side(view: RunPage<'_>) -> Markup {
                     h2 { "Tell the agent" }
                     div class="in" {
                         label class="vh" for="tell" { "Guidance for the agent" }
-                        textarea id="tell" name="text" rows="1" required placeholder="Tell the agent…" maxlength="16384" {}
+                        textarea id="tell" name="text" rows="1" required placeholder="Tell the agent…" maxlength=(MAX_TEXT) {}
                         button class="pri" { "Send" }
                     }
                     fieldset {
