@@ -260,7 +260,7 @@ fn forms_are_refused_with_a_page_in_plain_words() {
     run.wait().code(0);
     server.wait_for_run(|run| run["state"] == "complete");
     let resumed = post("resume", String::new()).code(409).text;
-    assert!(resumed.contains("The run is complete: nothing to resume"), "{resumed}");
+    assert!(resumed.contains(&format!("Run {id} is done: ")), "{resumed}");
     let page = server.get(&format!("/runs/{id}")).code(200).text;
     assert!(page.contains("not delivered: the run ended first"), "{page}");
     assert!(!page.contains("waits for the next iteration"));

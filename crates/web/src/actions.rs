@@ -100,13 +100,15 @@ pub(crate) async fn perform(app: &App, run: &str, action: Action) -> Result<&'st
     let id = run.to_owned();
     let find = move |monitor: &mut Monitor| {
         let end = monitor.run(&id).and_then(|run| run.end.as_ref());
-        let is_complete = end.is_some_and(|end| end.outcome == Outcome::Complete);
-        Some((monitor.run_dir(&id)?.clone(), is_complete))
+        let end = end.filter(|end| end.outcome == Outcome::Complete);
+        let message = end.map(|end| end.message.clone());
+        Some((monitor.run_dir(&id)?.clone(), message))
     };
     let found = app.hub.ask(find).await.flatten();
-    let (dir, is_complete) = found.ok_or(Failure::Unknown("run"))?;
-    if is_complete && matches!(action, Action::Resume) {
-        return Err(Failure::Refused(Error::failed("the run is complete: nothing to resume")));
+    let (dir, complete) = found.ok_or(Failure::Unknown("run"))?;
+    if let (Some(message), Action::Resume) = (complete, &action) {
+        let message = format!("run {run} is done: {message}");
+        return Err(Failure::Refused(Error::failed(message)));
     }
     let launcher = app.launcher.clone();
     // A request waits for a lock and for the disk; resuming starts a program.
