@@ -36,7 +36,8 @@ fn requests_without_token_get_401_except_healthz() {
     assert_eq!(healthy.text, "ok\n");
     // The page says how to get in, and nothing about runs.
     let page = server.request("GET", "/").header("Accept", "text/html").send().code(401);
-    assert!(page.text.contains("Open the link"));
+    assert!(page.text.contains("Open the link") && !page.text.contains('`'));
+    server.request("GET", "/assets/style.css").send().code(401);
 }
 
 #[test]

@@ -213,3 +213,55 @@ fn metrics_count_runs_and_figures() {
     }
     assert!(line("ralph_run_iterations").ends_with(" 1"));
 }
+
+#[test]
+fn pages_claim_nothing_about_checks_and_costs_that_are_unknown() {
+    let pages = |checks: &[&str]| {
+        let project = Project::new();
+        let agent = project.fake_agent(&json!([{"print": "<response>DONE</response>"}]));
+        let run = project.ralph(["run", "-p", "do it"]).args(checks).args(["--"]).args(agent);
+        run.run().code(0);
+        let server = Server::start(&project, &[]);
+        let id = server.only_run()["id"].as_str().expect("an id").to_owned();
+        let pages = ["/".to_owned(), format!("/runs/{id}"), format!("/runs/{id}/costs")];
+        pages.map(|path| server.get(&path).code(200).text)
+    };
+    let [overview, run, costs] = pages(&[]);
+    for page in [&overview, &run, &costs] {
+        assert!(page.contains("no checks"), "{page}");
+        assert!(!page.contains("checks pass") && !page.contains("none failed"), "{page}");
+    }
+    assert!(!overview.contains("$0.00"), "{overview}");
+    for page in &pages(&["--check", "true"])[1..] {
+        assert!(page.contains("all checks passed") && !page.contains("no checks"), "{page}");
+    }
+}
+
+#[test]
+fn forms_are_refused_with_a_page_in_plain_words() {
+    let project = Project::new();
+    let run = start_waiting_run(&project);
+    let server = Server::start(&project, &[]);
+    let id = server.only_run()["id"].as_str().expect("an id").to_owned();
+    let post = |action: &str, body: String| {
+        let request = server.request("POST", &format!("/runs/{id}/{action}")).bearer(&server.full);
+        let form = "application/x-www-form-urlencoded";
+        request.header("Accept", "text/html").header("Content-Type", form).body(body).send()
+    };
+    let long = |length: usize| format!("text={}", "x".repeat(length));
+    let too_long = post("tell", long(1 << 20)).code(413).text;
+    assert!(too_long.contains("The text is too long: at most 64 KB"), "{too_long}");
+    assert!(too_long.contains("style.css"), "{too_long}");
+    post("tell", long((64 << 10) + 1)).code(400);
+    post("tell", "text=hi&when=bogus".to_owned()).code(400);
+    // As long as `ralph tell` allows, and each character in three bytes.
+    post("tell", format!("text={}", "%2E".repeat(64 << 10))).code(303);
+    let_it_end(&project);
+    run.wait().code(0);
+    server.wait_for_run(|run| run["state"] == "complete");
+    let resumed = post("resume", String::new()).code(409).text;
+    assert!(resumed.contains(&format!("Run {id} is done: ")), "{resumed}");
+    let page = server.get(&format!("/runs/{id}")).code(200).text;
+    assert!(page.contains("not delivered: the run ended first"), "{page}");
+    assert!(!page.contains("waits for the next iteration"));
+}

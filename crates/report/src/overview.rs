@@ -144,13 +144,17 @@ impl Overview {
         self.sections.iter().flat_map(|section| &section.cards)
     }
 
+    /// The money of today, if an agent has reported any.
+    pub fn today_money(&self) -> Option<String> {
+        (self.today_usd > 0.0).then(|| text::format_dollars(self.today_usd))
+    }
+
     /// `needs you 2 · working 3 · waiting 2 · $19.80 today · next reset 23:40`. Words get shorter if room is short;
     /// what is unknown is left out.
     pub fn first_line(&self, room: usize, separator: &str, zone: &TimeZone) -> Vec<FirstLinePart> {
         let parts = |is_short: bool| {
             let plain = |text: String| FirstLinePart { text, attention: false };
             let needs_you = format!("{} {}", Group::NeedsYou.as_str(), self.needs_you);
-            let money = text::format_dollars(self.today_usd);
             let reset = self.next_reset_ms.map(|ms| format_local(ms, zone, "%H:%M"));
             let reset = reset.map(|time| match is_short {
                 true => format!("↻ {time}"),
@@ -159,7 +163,7 @@ impl Overview {
             let mut parts = vec![FirstLinePart { text: needs_you, attention: self.needs_you > 0 }];
             parts.push(plain(format!("{} {}", Group::Working.as_str(), self.working)));
             parts.push(plain(format!("{} {}", Group::Waiting.as_str(), self.waiting)));
-            parts.push(plain(format!("{money} today")));
+            parts.extend(self.today_money().map(|money| plain(format!("{money} today"))));
             parts.extend(reset.map(plain));
             parts
         };

@@ -38,6 +38,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         url: None,
         is_read_only: false,
         renew_tokens: false,
+        is_demo: false,
         zone: jiff::tz::TimeZone::UTC,
         clock: || sample::NOW_MS,
     })?;

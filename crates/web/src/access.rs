@@ -1,14 +1,18 @@
 //! Checks every request, and adds security headers to every answer.
 
-use axum::body::Body;
+use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::header::{self, HeaderName};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{Html, IntoResponse as _, Response};
 
+use ralph_store::requests::MAX_TEXT;
+use serde_json::json;
+
 use crate::app::App;
 use crate::pages::layout;
+use crate::pages::signs::capitalize;
 use crate::tokens::Access;
 
 /// Nothing is loaded from another place, and nothing is inline.
@@ -24,7 +28,13 @@ pub(crate) async fn check(State(app): State<App>, mut request: Request, next: Ne
     let mut response = match admit(&app, &request) {
         Ok(Admission::Known(access)) => {
             request.extensions_mut().insert(access);
-            next.run(request).await
+            let wants_html = wants_html(request.headers());
+            match next.run(request).await {
+                large if large.status() == StatusCode::PAYLOAD_TOO_LARGE => {
+                    too_large(&app, access, wants_html)
+                }
+                response => response,
+            }
         }
         Ok(Admission::Open) => next.run(request).await,
         Ok(Admission::Link { token, to }) => enter(&app, &request, &token, &to),
@@ -36,7 +46,7 @@ pub(crate) async fn check(State(app): State<App>, mut request: Request, next: Ne
 
 enum Admission {
     Known(Access),
-    /// `/healthz` needs no token.
+    /// `/healthz` and the style need no token.
     Open,
     /// A valid token in the query.
     Link {
@@ -147,6 +157,16 @@ fn enter(app: &App, request: &Request, token: &str, to: &str) -> Response {
     response
 }
 
+fn too_large(app: &App, access: Access, wants_html: bool) -> Response {
+    let title = format!("The text is too long: at most {} KB", MAX_TEXT / 1024);
+    let hint = "Shorten it, or put it into a file of the project and name that file.";
+    let status = StatusCode::PAYLOAD_TOO_LARGE;
+    match wants_html {
+        true => (status, Html(layout::message_page(app, access, &title, hint))).into_response(),
+        false => (status, Json(json!({"error": title, "hint": hint}))).into_response(),
+    }
+}
+
 impl Refusal {
     fn response(self, headers: &HeaderMap) -> Response {
         let (status, title, hint) = match self {
@@ -158,25 +178,23 @@ impl Refusal {
             Refusal::ForeignOrigin => (
                 StatusCode::FORBIDDEN,
                 "the request comes from another site",
-                "Open the link that `ralph serve` printed.",
+                "Open the link that ralph serve printed.",
             ),
             Refusal::NoToken => (
                 StatusCode::UNAUTHORIZED,
                 "no valid token",
-                "Open the link that `ralph serve` printed.",
+                "Open the link that ralph serve printed.",
             ),
             Refusal::ReadOnly => (
                 StatusCode::FORBIDDEN,
                 "this link is read-only",
-                "Open the link with full access that `ralph serve` printed.",
+                "Open the link with full access that ralph serve printed.",
             ),
         };
         if wants_html(headers) {
-            return (status, Html(layout::refusal_page(title, hint))).into_response();
+            return (status, Html(layout::refusal_page(&capitalize(title), hint))).into_response();
         }
-        let body = serde_json::json!({"error": title, "hint": hint});
-        (status, [(header::CONTENT_TYPE, "application/json")], Body::from(body.to_string()))
-            .into_response()
+        (status, Json(json!({"error": title, "hint": hint}))).into_response()
     }
 }
 

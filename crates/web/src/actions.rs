@@ -6,6 +6,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use axum::{Extension, Form, Json};
 use ralph_events::error::{Error, ErrorKind};
+use ralph_events::event::Outcome;
 use ralph_events::run_state::Question;
 use ralph_monitor::actions::{self, Delivery, Done};
 use ralph_monitor::{Launcher, Monitor};
@@ -16,6 +17,7 @@ use utoipa::ToSchema;
 use crate::access::wants_html;
 use crate::app::App;
 use crate::pages::layout;
+use crate::pages::signs::capitalize;
 use crate::tokens::Access;
 
 /// An action of a person on a run.
@@ -96,8 +98,18 @@ impl IntoResponse for Failure {
 /// Sends the request, and returns the text to show.
 pub(crate) async fn perform(app: &App, run: &str, action: Action) -> Result<&'static str, Failure> {
     let id = run.to_owned();
-    let dir = app.hub.ask(move |monitor| monitor.run_dir(&id).cloned()).await.flatten();
-    let dir = dir.ok_or(Failure::Unknown("run"))?;
+    let find = move |monitor: &mut Monitor| {
+        let end = monitor.run(&id).and_then(|run| run.end.as_ref());
+        let end = end.filter(|end| end.outcome == Outcome::Complete);
+        let message = end.map(|end| end.message.clone());
+        Some((monitor.run_dir(&id)?.clone(), message))
+    };
+    let found = app.hub.ask(find).await.flatten();
+    let (dir, complete) = found.ok_or(Failure::Unknown("run"))?;
+    if let (Some(message), Action::Resume) = (complete, &action) {
+        let message = format!("run {run} is done: {message}");
+        return Err(Failure::Refused(Error::failed(message)));
+    }
     let launcher = app.launcher.clone();
     // A request waits for a lock and for the disk; resuming starts a program.
     let done = app.run_program(move || {
@@ -199,7 +211,7 @@ impl FormClient {
             (Ok(requested), false) => Json(Requested { requested }).into_response(),
             (Err(failure), true) => {
                 let (error, hint) = failure.message_and_hint();
-                let page = layout::message_page(&self.app, self.access, &error, &hint);
+                let page = layout::message_page(&self.app, self.access, &capitalize(&error), &hint);
                 (failure.status(), Html(page)).into_response()
             }
             (Err(failure), false) => failure.into_response(),
@@ -215,7 +227,11 @@ pub(crate) async fn tell_form(
     let delivery = match fields.when.as_str() {
         "now" => Delivery::Now,
         "every" => Delivery::Every,
-        _ => Delivery::Next,
+        "next" | "" => Delivery::Next,
+        _ => {
+            let error = Error::input("when has to be next, now or every");
+            return client.respond(&run_path(&id), Err(Failure::Refused(error)));
+        }
     };
     client.perform(&id, Action::Tell { text: fields.text, delivery }).await
 }

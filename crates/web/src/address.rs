@@ -91,6 +91,17 @@ impl Address {
         format!("ralph-{}", self.listen.port())
     }
 
+    /// Other machines can use the links. `0.0.0.0` means every address, and is none.
+    pub(crate) fn is_reachable(&self) -> bool {
+        let ip = self.listen.ip();
+        self.url.is_some() || !(ip.is_loopback() || ip.is_unspecified())
+    }
+
+    /// The links need another host name.
+    pub(crate) fn is_unspecified(&self) -> bool {
+        self.url.is_none() && self.listen.ip().is_unspecified()
+    }
+
     /// The address for people, without a slash at the end.
     pub(crate) fn base(&self) -> String {
         match &self.url {

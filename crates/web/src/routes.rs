@@ -5,12 +5,14 @@ use axum::extract::DefaultBodyLimit;
 use axum::middleware;
 use axum::routing::{get, post};
 
+use ralph_store::requests::MAX_TEXT;
+
 use crate::app::App;
 use crate::pages::handlers as pages;
 use crate::{access, actions, api, assets, metrics};
 
-/// Forms and JSON. A text for an agent is shorter.
-const MAX_BODY: usize = 64 * 1024;
+/// Forms and JSON. A character of the longest text may take six bytes, as in `\u0009`.
+const MAX_BODY: usize = 6 * MAX_TEXT + 1024;
 
 pub(crate) fn router(app: App) -> Router {
     Router::new()

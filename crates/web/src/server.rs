@@ -38,6 +38,8 @@ pub struct ServeOptions {
     pub url: Option<PublicUrl>,
     pub is_read_only: bool,
     pub renew_tokens: bool,
+    /// The runs are of a demo, and end with it.
+    pub is_demo: bool,
     pub zone: TimeZone,
     /// Milliseconds since 1970. Pictures are made at a fixed time.
     pub clock: fn() -> i64,
@@ -78,9 +80,9 @@ impl Server {
         Ok(Server { listener, address, tokens, options })
     }
 
-    /// The links, and a QR code for a phone.
+    /// The links, and a QR code if a phone can open them.
     pub fn welcome(&self) -> String {
-        welcome::text(&self.address, &self.tokens, self.options.is_read_only)
+        welcome::text(&self.address, &self.tokens, &self.options)
     }
 
     /// Serves until a signal arrives. Ends no run.

@@ -42,7 +42,7 @@ pub fn demo(args: &DemoArgs) -> Result<u8, Error> {
     }
     if args.serve {
         let fleet = demo::DemoFleet::start()?;
-        return super::serve::serve_home(&ServeArgs::on_any_port(), fleet.home().to_owned());
+        return super::serve::serve_home(&ServeArgs::on_any_port(), fleet.home().to_owned(), true);
     }
     let scratch_error = |err: std::io::Error| {
         Error::failed(format!("cannot create the scratch repository: {err}"))

@@ -58,11 +58,15 @@ const DEFAULT_PORT: u16 = 4747;
 
 pub fn serve(args: &ServeArgs) -> Result<u8, Error> {
     let home = home::require_ralph_home(|name| std::env::var_os(name))?;
-    serve_home(args, home)
+    serve_home(args, home, false)
 }
 
 /// Serves the runs of one `$RALPH_HOME` until a signal arrives.
-pub(crate) fn serve_home(args: &ServeArgs, home: std::path::PathBuf) -> Result<u8, Error> {
+pub(crate) fn serve_home(
+    args: &ServeArgs,
+    home: std::path::PathBuf,
+    is_demo: bool,
+) -> Result<u8, Error> {
     check_bind(args.bind, args.expose)?;
     let url = args.url.as_deref().map(PublicUrl::parse).transpose()?;
     // Before the port is open: a signal then ends the server in order.
@@ -74,6 +78,7 @@ pub(crate) fn serve_home(args: &ServeArgs, home: std::path::PathBuf) -> Result<u
         url,
         is_read_only: args.read_only,
         renew_tokens: args.new_tokens,
+        is_demo,
         zone: TimeZone::system(),
         clock: || jiff::Timestamp::now().as_millisecond(),
     })?;

@@ -7,6 +7,7 @@ use maud::{Markup, html};
 use ralph_events::event::{FileEdit, TodoItem, TodoStatus};
 use ralph_report::check_view::CheckMark;
 use ralph_report::run_card::RunCard;
+use ralph_report::state_word::StateWord;
 use ralph_report::transcript::{
     CheckItem, Item, ItemKind, Level, ToolItem, ToolStatus, Voice, Wait, todo_progress,
 };
@@ -154,7 +155,7 @@ fn render_block(block: &[Item], is_first_failure: bool, context: Context<'_>) ->
         ItemKind::You { text, every, delivered_in, question, .. } => html! {
             p class="you" id=(id) {
                 (time) b { @if question.is_some() { "You answered" } @else { "You" } } " " (text)
-                span class="sub" { (delivery(*every, *delivered_in)) }
+                span class="sub" { (delivery(*every, *delivered_in, is_over(context.card))) }
             }
         },
         ItemKind::Claim { stories, failed } => html! {
@@ -181,8 +182,14 @@ fn render_block(block: &[Item], is_first_failure: bool, context: Context<'_>) ->
     }
 }
 
-fn delivery(every: bool, delivered_in: Option<u32>) -> String {
+/// A killed run still delivers what waits once it is resumed.
+fn is_over(card: &RunCard) -> bool {
+    card.ended_ms.is_some() && card.state != StateWord::Interrupted
+}
+
+fn delivery(every: bool, delivered_in: Option<u32>, is_over: bool) -> String {
     match (every, delivered_in) {
+        (_, None) if is_over => "not delivered: the run ended first".to_owned(),
         (true, Some(iteration)) => format!("in every prompt, last in iteration {iteration}"),
         (true, None) => "in every prompt from the next iteration on".to_owned(),
         (false, Some(iteration)) => format!("delivered with iteration {iteration}"),
@@ -361,6 +368,20 @@ pub(crate) fn todo(items: &[TodoItem]) -> Markup {
             @if total > 0 {
                 "Todo " (done) " of " (total) @if let Some(item) = current { ": " (item.text) }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guidance_that_came_too_late_waits_for_nothing() {
+        for every in [false, true] {
+            assert_eq!(delivery(every, None, true), "not delivered: the run ended first");
+            assert!(delivery(every, None, false).contains("the next iteration"));
+            assert!(delivery(every, Some(2), true).contains("iteration 2"));
         }
     }
 }

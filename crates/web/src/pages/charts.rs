@@ -7,7 +7,7 @@ use ralph_events::text;
 use ralph_report::overview::Overview;
 use ralph_report::run_card::{Bar, RunCard};
 
-use super::signs::{bar_class, bar_word, clock};
+use super::signs::{CheckedIterations, bar_class, clock};
 
 /// A value axis with round steps.
 #[derive(Debug, Clone, PartialEq)]
@@ -168,24 +168,24 @@ pub(crate) fn cost_per_day(overview: &Overview) -> Markup {
 const MAX_NUMBERS: usize = 15;
 const MAX_COLUMNS: usize = 120;
 
-fn iteration_columns(bars: &[Bar], value: fn(&Bar) -> f64, unit: fn(f64) -> String) -> Vec<Column> {
+fn iteration_columns(
+    bars: &[Bar],
+    checked: &CheckedIterations,
+    value: fn(&Bar) -> f64,
+    unit: fn(f64) -> String,
+) -> Vec<Column> {
     let bars = &bars[bars.len().saturating_sub(MAX_COLUMNS)..];
     let every = bars.len().div_ceil(MAX_NUMBERS).max(1);
     let column = |(at, bar): (usize, &Bar)| Column {
         value: value(bar),
         class: bar_class(bar.result),
         label: at.is_multiple_of(every).then(|| bar.iteration.to_string()),
-        title: format!(
-            "iteration {}: {}, {}",
-            bar.iteration,
-            unit(value(bar)),
-            bar_word(bar.result)
-        ),
+        title: format!("iteration {}: {}, {}", bar.iteration, unit(value(bar)), checked.word(bar)),
     };
     bars.iter().enumerate().map(column).collect()
 }
 
-pub(crate) fn time_per_iteration(card: &RunCard) -> Markup {
+pub(crate) fn time_per_iteration(card: &RunCard, checked: &CheckedIterations) -> Markup {
     let Some(longest) = card.bars.iter().max_by_key(|bar| bar.duration_ms) else {
         return html! {};
     };
@@ -195,7 +195,7 @@ pub(crate) fn time_per_iteration(card: &RunCard) -> Markup {
         text::format_duration(longest.duration_ms)
     );
     let exact = |ms: f64| text::format_duration(ms as u64);
-    let bars = iteration_columns(&card.bars, |bar| bar.duration_ms as f64, exact);
+    let bars = iteration_columns(&card.bars, checked, |bar| bar.duration_ms as f64, exact);
     columns(&bars, &time_axis(longest.duration_ms as f64), 132, &label, short_duration)
 }
 
@@ -203,7 +203,7 @@ fn bar_usd(bar: &Bar) -> f64 {
     bar.cost.usd().unwrap_or(0.0)
 }
 
-pub(crate) fn cost_per_iteration(card: &RunCard) -> Markup {
+pub(crate) fn cost_per_iteration(card: &RunCard, checked: &CheckedIterations) -> Markup {
     let highest = card.bars.iter().max_by(|a, b| bar_usd(a).total_cmp(&bar_usd(b)));
     let Some(highest) = highest.filter(|bar| bar_usd(bar) > 0.0) else { return html! {} };
     let label = format!(
@@ -211,7 +211,7 @@ pub(crate) fn cost_per_iteration(card: &RunCard) -> Markup {
         highest.iteration,
         text::format_dollars(bar_usd(highest))
     );
-    let bars = iteration_columns(&card.bars, bar_usd, text::format_dollars);
+    let bars = iteration_columns(&card.bars, checked, bar_usd, text::format_dollars);
     columns(&bars, &axis(bar_usd(highest)), 132, &label, dollars)
 }
 

@@ -5,10 +5,10 @@ use ralph_events::text;
 use ralph_report::run_card::RunCard;
 
 use super::charts;
-use super::signs::{bar_word, clock, money};
+use super::signs::{CheckedIterations, clock, money};
 use crate::app::App;
 
-pub(crate) fn body(app: &App, card: &RunCard, now_ms: i64) -> Markup {
+pub(crate) fn body(app: &App, card: &RunCard, checked: &CheckedIterations, now_ms: i64) -> Markup {
     let total = money(&card.cost);
     if card.bars.is_empty() {
         return html! { h2 class="vh" { "Costs" } p class="sub nothing" { "No iteration has started yet." } };
@@ -30,14 +30,14 @@ pub(crate) fn body(app: &App, card: &RunCard, now_ms: i64) -> Markup {
         }
         div class="figs" {
             figure class="fig" {
-                figcaption { "Time per iteration " span class="sub" { "red: a check failed, blue: running" } }
-                (charts::time_per_iteration(card))
+                figcaption { "Time per iteration " span class="sub" { "red: failed, blue: running" } }
+                (charts::time_per_iteration(card, checked))
             }
             @if !total.is_empty() {
-                figure class="fig" { figcaption { "Cost per iteration" } (charts::cost_per_iteration(card)) }
+                figure class="fig" { figcaption { "Cost per iteration" } (charts::cost_per_iteration(card, checked)) }
             }
         }
-        (table(card))
+        (table(card, checked))
     }
 }
 
@@ -56,7 +56,7 @@ fn pace(app: &App, card: &RunCard, now_ms: i64) -> Option<String> {
     Some(format!("At this pace the budget lasts until about {time}."))
 }
 
-fn table(card: &RunCard) -> Markup {
+fn table(card: &RunCard, checked: &CheckedIterations) -> Markup {
     html! {
         details class="plain" id="costs-table" {
             summary { "Show as a table" }
@@ -68,7 +68,7 @@ fn table(card: &RunCard) -> Markup {
                             td { (bar.iteration) }
                             td { (text::format_duration(bar.duration_ms)) }
                             td { (money(&bar.cost)) }
-                            td { (bar_word(bar.result)) }
+                            td { (checked.word(bar)) }
                         }
                     }
                 }

@@ -19,6 +19,7 @@ pub(crate) struct FilePart {
 pub(crate) fn body(
     diff: &RunDiff,
     files: &[FilePart],
+    is_over: bool,
     file_link: impl Fn(&DiffFile) -> String,
 ) -> Markup {
     let (committed, open): (Vec<&FilePart>, Vec<&FilePart>) =
@@ -28,8 +29,9 @@ pub(crate) fn body(
     }
     html! {
         h2 class="vh" { "Diff" }
+        @if is_over { p class="sub nothing" { "The work tree as it is now. It may have changed since the run ended." } }
         @if !open.is_empty() {
-            h2 { "Not committed yet" }
+            h2 { "Not committed" @if !is_over { " yet" } }
             div class="tools" { @for (at, part) in open.iter().enumerate() { (file(part, at == 0, &file_link)) } }
         }
         @if !committed.is_empty() {

@@ -24,6 +24,7 @@ use super::activity::{self, Context};
 use super::checks::CheckPart;
 use super::diff::FilePart;
 use super::run::{self, RunPage, Tab};
+use super::signs::CheckedIterations;
 use super::transcript::{Tail, hidden_before};
 use super::{checks, costs, diff, layout, overview, report, signs, stories};
 use crate::app::App;
@@ -106,6 +107,7 @@ struct RunData {
     dir: RunDir,
     /// The story of each iteration.
     stories: HashMap<u32, (String, String)>,
+    checked: CheckedIterations,
     tab: TabData,
 }
 
@@ -127,6 +129,7 @@ fn collect(monitor: &mut Monitor, id: &str, tab: Tab, now: i64) -> Option<RunDat
         Some((record.number, (signs::clean(&story.id), signs::clean(&story.title))))
     };
     let stories = state.iterations.iter().filter_map(story).collect();
+    let checked = CheckedIterations::of(state);
     let tab = match tab {
         Tab::Activity => TabData::Activity,
         Tab::Stories => TabData::Stories(Box::new(state.clone())),
@@ -136,7 +139,7 @@ fn collect(monitor: &mut Monitor, id: &str, tab: Tab, now: i64) -> Option<RunDat
         Tab::Report => TabData::Report(Box::new(state.clone())),
     };
     let dir = monitor.run_dir(id)?.clone();
-    Some(RunData { card: monitor.card(id, now)?, dir, stories, tab })
+    Some(RunData { card: monitor.card(id, now)?, dir, stories, checked, tab })
 }
 
 async fn run_data(app: &App, id: &str, tab: Tab) -> Option<RunData> {
@@ -174,8 +177,8 @@ async fn render_run(app: &App, access: Access, id: &str, tab: Tab, query: &PageQ
     let Some(data) = run_data(app, id, tab).await else {
         return not_found(app, access, "There is no such run");
     };
-    let card = data.card.clone();
-    let view = view(app, access, tab, &card);
+    let (card, checked) = (data.card.clone(), data.checked.clone());
+    let view = view(app, access, tab, (&card, &checked));
     let (body, lines) = match tab {
         Tab::Activity => (activity_page(view, data, query.from).await, None),
         _ => {
@@ -188,8 +191,13 @@ async fn render_run(app: &App, access: Access, id: &str, tab: Tab, query: &PageQ
     Html(layout::render(app, access, &page)).into_response()
 }
 
-fn view<'a>(app: &'a App, access: Access, tab: Tab, card: &'a RunCard) -> RunPage<'a> {
-    RunPage { app, access, tab, card, changed_lines: None, now_ms: app.now_ms() }
+fn view<'a>(
+    app: &'a App,
+    access: Access,
+    tab: Tab,
+    (card, checked): (&'a RunCard, &'a CheckedIterations),
+) -> RunPage<'a> {
+    RunPage { app, access, tab, card, checked, changed_lines: None, now_ms: app.now_ms() }
 }
 
 async fn activity_page(view: RunPage<'_>, data: RunData, from: Option<u32>) -> Markup {
@@ -230,13 +238,13 @@ async fn activity_page(view: RunPage<'_>, data: RunData, from: Option<u32>) -> M
 
 /// The content of a tab, and the number of changed lines if it is known.
 async fn tab_body(app: &App, data: RunData) -> (Markup, Option<(u64, u64)>) {
-    let RunData { card, dir, tab, .. } = data;
+    let RunData { card, dir, checked, tab, .. } = data;
     let link = |path: &str| app.link(&format!("/runs/{}/{path}", card.id));
     let failed = || html! { p class="sub nothing" { "This cannot be read." } };
     match tab {
         // It has a page of its own.
         TabData::Activity => (html! {}, None),
-        TabData::Costs => (costs::body(app, &card, app.now_ms()), None),
+        TabData::Costs => (costs::body(app, &card, &checked, app.now_ms()), None),
         TabData::Stories(state) => {
             (stories_body(*state, card.is_alive).await.unwrap_or_else(failed), None)
         }
@@ -245,7 +253,7 @@ async fn tab_body(app: &App, data: RunData) -> (Markup, Option<(u64, u64)>) {
             let body = |facts: Summary| report::body(&facts, &app.zone, &link("report.md"));
             (facts.map_or_else(failed, body), None)
         }
-        TabData::Diff(state) => diff_body(app, *state, link("diff")).await,
+        TabData::Diff(state) => diff_body(app, *state, card.ended_ms.is_some(), link("diff")).await,
         TabData::Checks(views) => {
             let parts = blocking(move || check_parts(&dir, views)).await.unwrap_or_default();
             let log = |run: &check_view::CheckRun| {
@@ -275,7 +283,12 @@ async fn stories_body(state: RunState, is_alive: bool) -> Option<Markup> {
     .await
 }
 
-async fn diff_body(app: &App, state: RunState, link: String) -> (Markup, Option<(u64, u64)>) {
+async fn diff_body(
+    app: &App,
+    state: RunState,
+    is_over: bool,
+    link: String,
+) -> (Markup, Option<(u64, u64)>) {
     let read = app.run_program(move || {
         let directory = FilePath::new(&state.info.directory);
         let diff = monitor_diff::run_diff(directory, &state)?;
@@ -297,7 +310,7 @@ async fn diff_body(app: &App, state: RunState, link: String) -> (Markup, Option<
             let link =
                 |file: &monitor_diff::DiffFile| format!("{link}?path={}", query_value(&file.path));
             (
-                diff::body(&run, &files, link),
+                diff::body(&run, &files, is_over, link),
                 Some((run.added, run.removed)).filter(|it| *it != (0, 0)),
             )
         }
@@ -339,8 +352,8 @@ pub(crate) async fn run_frame(
     tail: &mut Option<Tail>,
 ) -> Option<Frame> {
     let data = run_data(app, id, tab).await?;
-    let card = data.card.clone();
-    let view = view(app, access, tab, &card);
+    let (card, checked) = (data.card.clone(), data.checked.clone());
+    let view = view(app, access, tab, (&card, &checked));
     let mut parts: Vec<LivePart> = Vec::new();
     let mut lines = None;
     if tab == Tab::Activity {
@@ -382,7 +395,8 @@ pub(crate) async fn stop_page(
     }
     let body = html! {
         h1 class="vh" { "Stop " (data.card.name) }
-        div class="dialog" id="stopbox" { (run::stop_form(view(&app, access, Tab::Activity, &data.card))) }
+        p { a class="back" href=(Tab::Activity.link(&app, &id)) { "‹ " (data.card.name) } }
+        div class="dialog" id="stopbox" { (run::stop_form(view(&app, access, Tab::Activity, (&data.card, &data.checked)))) }
     };
     let page = layout::Page { title: format!("Stop {}", data.card.name), live: None, body };
     Html(layout::render(&app, access, &page)).into_response()

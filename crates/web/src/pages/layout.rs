@@ -61,17 +61,17 @@ fn head(app: &App, title: &str) -> Markup {
 }
 
 /// A page with one message. Says nothing about runs, and loads nothing that needs a token.
-fn bare(title: &str, body: &Markup, refresh: Option<&str>) -> String {
+fn bare(title: &str, body: &Markup, head: &Markup) -> String {
     html! {
         (DOCTYPE)
         html lang="en" {
             head {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width,initial-scale=1";
-                @if let Some(to) = refresh { meta http-equiv="refresh" content={ "0;url=" (to) }; }
+                (head)
                 title { (title) " · ralph" }
             }
-            body { main { (body) } }
+            body { main class="wrap" { (body) } }
         }
     }
     .into_string()
@@ -79,11 +79,13 @@ fn bare(title: &str, body: &Markup, refresh: Option<&str>) -> String {
 
 /// Leads on to a page, as a step of this site.
 pub(crate) fn moved_page(to: &str) -> String {
-    bare("Welcome", &html! { p { a href=(to) { "Continue" } } }, Some(to))
+    let refresh = html! { meta http-equiv="refresh" content={ "0;url=" (to) }; };
+    bare("Welcome", &html! { p { a href=(to) { "Continue" } } }, &refresh)
 }
 
+/// Without style, which nobody gets without a token.
 pub(crate) fn refusal_page(title: &str, hint: &str) -> String {
-    bare(title, &html! { h1 { (title) } p { (hint) } }, None)
+    bare(title, &html! { h1 { (title) } p { (hint) } }, &html! {})
 }
 
 /// A page for what is not there, or failed.

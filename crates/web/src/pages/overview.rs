@@ -1,9 +1,9 @@
 //! Every run, those that need a person first.
 
 use maud::{Markup, html};
-use ralph_events::text;
 use ralph_report::overview::{Overview, Section, SectionKind};
 use ralph_report::run_card::{Attention, AttentionKind, RunCard};
+use ralph_store::requests::MAX_TEXT;
 
 use super::charts;
 use super::layout::{Page, Part};
@@ -80,6 +80,7 @@ pub(crate) fn parts(app: &App, shown: Shown, overview: &Overview) -> Vec<Part> {
 
 fn summary(app: &App, overview: &Overview) -> Markup {
     let Overview { needs_you, working, waiting, .. } = overview;
+    let money = overview.today_money();
     html! {
         div class="sum" {
             h1 {
@@ -88,9 +89,10 @@ fn summary(app: &App, overview: &Overview) -> Markup {
             }
             div class="money" {
                 p {
-                    b { (text::format_dollars(overview.today_usd)) } " today"
+                    @if let Some(money) = &money { b { (money) } " today" }
                     @if let Some(reset) = overview.next_reset_ms {
-                        " · next reset " b { (clock(reset, &app.zone)) }
+                        @if money.is_some() { " · " }
+                        "next reset " b { (clock(reset, &app.zone)) }
                     }
                 }
             }
@@ -166,7 +168,7 @@ impl AttentionBox<'_> {
                 (inner)
                 div class="ansr" {
                     label class="vh" for=(field) { "Your answer" }
-                    textarea id=(field) name="text" rows="1" required placeholder="Your answer" maxlength="16384" {}
+                    textarea id=(field) name="text" rows="1" required placeholder="Your answer" maxlength=(MAX_TEXT) {}
                     button class="pri" { "Answer" }
                 }
                 p class="sub" { "Goes into iteration " (card.iteration + 1) ". " (meanwhile(card)) }
@@ -189,7 +191,7 @@ impl AttentionBox<'_> {
         html! {
             div class="prob" {
                 p class="who" {
-                    (sign("!", "f")) (self.run_link()) " stopped "
+                    (sign("!", "f")) (self.run_link()) " " (card.word()) " "
                     span class="sub" { (ago(what.since_ms, self.now_ms)) ", " (card.project) }
                 }
                 p { (what.text) (remedy) }

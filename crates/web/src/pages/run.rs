@@ -4,10 +4,11 @@ use maud::{Markup, html};
 use ralph_events::text;
 use ralph_report::run_card::{Bar, RunCard};
 use ralph_report::state_word::StateWord;
+use ralph_store::requests::MAX_TEXT;
 
 use super::layout::{Page, Part};
 use super::overview::{AttentionBox, elapsed_from};
-use super::signs::{bar_class, bar_word, clock, money, sign, ticking};
+use super::signs::{CheckedIterations, bar_class, clock, money, sign, ticking};
 use crate::app::App;
 use crate::tokens::Access;
 
@@ -64,6 +65,7 @@ pub(crate) struct RunPage<'a> {
     pub access: Access,
     pub tab: Tab,
     pub card: &'a RunCard,
+    pub checked: &'a CheckedIterations,
     /// Added and removed lines, if they are known.
     pub changed_lines: Option<(u64, u64)>,
     pub now_ms: i64,
@@ -179,14 +181,14 @@ fn short_dollars(usd: f64) -> String {
 
 /// Each bar leads to its iteration.
 fn strip(view: RunPage<'_>) -> Markup {
-    let RunPage { app, card, .. } = view;
+    let RunPage { app, card, checked, .. } = view;
     let longest = card.longest_bar_ms().max(1);
     let height = |bar: &Bar| (bar.duration_ms as f64 / longest as f64 * 100.0).max(4.0);
     let label = |bar: &Bar| {
         let took = text::format_duration(bar.duration_ms);
         let money = money(&bar.cost);
         let money = if money.is_empty() { money } else { format!(", {money}") };
-        format!("Iteration {}: {took}{money}, {}", bar.iteration, bar_word(bar.result))
+        format!("Iteration {}: {took}{money}, {}", bar.iteration, checked.word(bar))
     };
     html! {
         div class="bars" tabindex="0" role="group" aria-label="Iterations" {
@@ -204,7 +206,7 @@ fn strip(view: RunPage<'_>) -> Markup {
             }
         }
         p class="key" {
-            (key("p", "checks passed")) (key("f", "a check failed")) (key("n", "running"))
+            (key("p", checked.passed_key(&card.bars))) (key("f", "failed")) (key("n", "running"))
         }
     }
 }
@@ -271,14 +273,14 @@ pub(crate) fn side(view: RunPage<'_>) -> Markup {
                     h2 { "Tell the agent" }
                     div class="in" {
                         label class="vh" for="tell" { "Guidance for the agent" }
-                        textarea id="tell" name="text" rows="1" required placeholder="Tell the agent…" maxlength="16384" {}
+                        textarea id="tell" name="text" rows="1" required placeholder="Tell the agent…" maxlength=(MAX_TEXT) {}
                         button class="pri" { "Send" }
                     }
                     fieldset {
                         legend class="vh" { "When" }
                         label { input type="radio" name="when" value="next" checked; "next iteration" }
                         label { input type="radio" name="when" value="now"; "now" }
-                        label { input type="radio" name="when" value="every"; "every one" }
+                        label { input type="radio" name="when" value="every"; "every iteration" }
                     }
                     p class="sub told" role="status" {}
                 }

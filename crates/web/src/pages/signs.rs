@@ -1,9 +1,11 @@
 //! Signs and figures that several pages share.
 
+use std::collections::HashMap;
+
 use jiff::tz::TimeZone;
 use maud::{Markup, html};
 use ralph_events::control_chars::strip_control_chars;
-use ralph_events::run_state::Cost;
+use ralph_events::run_state::{Cost, RunState};
 use ralph_events::text;
 use ralph_report::run_card::{Bar, BarResult, RunCard};
 
@@ -85,12 +87,41 @@ pub(crate) fn bar_class(result: BarResult) -> &'static str {
     }
 }
 
-pub(crate) fn bar_word(result: BarResult) -> &'static str {
-    match result {
-        BarResult::Passed => "all checks passed",
-        BarResult::Failed => "a check failed",
-        BarResult::Interrupted => "interrupted",
-        BarResult::Running => "running now",
+/// The iterations in which a check ran to its end, and whether one failed.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct CheckedIterations(HashMap<u32, bool>);
+
+impl CheckedIterations {
+    pub(crate) fn of(run: &RunState) -> CheckedIterations {
+        let mut checked = HashMap::new();
+        for record in &run.iterations {
+            for check in record.guardrails.iter().filter(|check| !check.cut_off) {
+                *checked.entry(record.number).or_default() |= check.has_failed();
+            }
+        }
+        CheckedIterations(checked)
+    }
+
+    /// The result of an iteration. It claims nothing about checks that did not run.
+    pub(crate) fn word(&self, bar: &Bar) -> &'static str {
+        match (bar.result, self.0.get(&bar.iteration)) {
+            (BarResult::Passed, Some(_)) => "all checks passed",
+            (BarResult::Passed, None) => "no checks",
+            (BarResult::Failed, Some(true)) => "a check failed",
+            (BarResult::Failed, _) => "failed",
+            (BarResult::Interrupted, _) => "interrupted",
+            (BarResult::Running, _) => "running now",
+        }
+    }
+
+    /// The meaning of the colour of iterations that did not fail.
+    pub(crate) fn passed_key(&self, bars: &[Bar]) -> &'static str {
+        let mut passed = bars.iter().filter(|bar| bar.result == BarResult::Passed);
+        match (self.0.is_empty(), passed.all(|bar| self.0.contains_key(&bar.iteration))) {
+            (true, _) => "no checks",
+            (false, true) => "checks passed",
+            (false, false) => "checks passed, or none ran",
+        }
     }
 }
 
@@ -122,9 +153,10 @@ pub(crate) fn sparkline(card: &RunCard) -> Markup {
 fn spark_label(card: &RunCard) -> String {
     let failed = card.bars.iter().filter(|bar| bar.result == BarResult::Failed).count();
     let iterations = plural(card.bars.len(), "iteration");
-    match failed {
-        0 => format!("{iterations}, none with a failed check"),
-        _ => format!("{iterations}, {failed} with a failed check"),
+    match (failed, card.checks) {
+        (0, None) => format!("{iterations}, no checks"),
+        (0, Some(_)) => format!("{iterations}, none failed"),
+        _ => format!("{iterations}, {failed} failed"),
     }
 }
 
