@@ -11,7 +11,7 @@ fn guidance_goes_into_the_next_prompt_once_and_in_order() {
     let run = scene.run(&[], &sessions).start();
     scene.wait_for_starts(1);
     let said = scene.there(["tell", "docs", "First: mind the gap."]);
-    said.code(0).stdout_is("run 'docs' carries your guidance in the next prompt\n");
+    said.code(0).stdout_is("run 'docs' carries your guidance in the next prompt, if there is one; --now does not wait\n");
     scene.write("more.md", "Second: from a file.\n");
     let file = scene.path().join("more.md");
     scene.there(["tell", "docs", "-f", file.to_str().unwrap()]).code(0);
@@ -38,6 +38,20 @@ fn guidance_goes_into_the_next_prompt_once_and_in_order() {
     late.code(1)
         .stderr_has("has ended: complete (complete after 3 iterations)")
         .stderr_has("hint: ");
+}
+
+#[test]
+fn guidance_without_a_further_prompt_is_reported_as_not_delivered() {
+    let scene = Scene::new();
+    let run = scene.run(&["-n", "1"], &[scene.until("one")]).start();
+    scene.wait_for_starts(1);
+    scene.there(["tell", "docs", "Mind the gap."]).code(0);
+    scene.wait_for_events("guidance_received", 1);
+    scene.there(["report", "docs"]).code(0).stdout_has("waits for the next prompt: Mind the gap.");
+    scene.release("one");
+    run.wait().code(2).stdout_has("Not delivered: \"Mind the gap.\"");
+    let report = scene.there(["report", "docs"]);
+    report.code(0).stdout_has("not delivered: the run ended first: Mind the gap.");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
 use crate::state_word::StateWord;
-use crate::warning_text::delivery_text;
+use crate::warning_text::{delivery_text, undelivered_text};
 use crate::width;
 use ralph_events::event::{Class, EndCause, Event, Exit, Outcome, Purpose, Stamp, WaitReason};
 use ralph_events::exit_code;
@@ -369,13 +369,17 @@ impl WorkerTracker {
             Event::PauseRequested => say_and_log("PAUSE", "paused".to_owned()),
             Event::Resumed { .. } => say_and_log("RESUME", "resumed".to_owned()),
             Event::RunEnded { outcome, message, iterations, .. } => {
+                for said in run.steering.undelivered() {
+                    log("TELL", &undelivered_text(said));
+                }
                 let words = self.describe_end(*outcome, *iterations, message, run);
                 let word = match self.state.status {
                     WorkerStatus::Failed => "FAIL",
                     WorkerStatus::Paused => "PAUSE",
                     _ => "DONE",
                 };
-                say_and_log(word, words);
+                log(word, &words);
+                say(words);
             }
             _ => {}
         }

@@ -156,6 +156,9 @@ pub fn tell(args: &TellArgs) -> Result<u8, Error> {
         (_, true, false) => "restarts the iteration with your guidance",
         (_, true, true) => "restarts the iteration with your guidance, and repeats it",
         (_, false, true) => "carries your guidance in every prompt from the next one on",
+        (_, false, false) if run.is_running() => {
+            "carries your guidance in the next prompt, if there is one; --now does not wait"
+        }
         (_, false, false) => "carries your guidance in the next prompt",
     };
     print(&format!("{label} {what}{}\n", resume_note(&run, &handle)))
