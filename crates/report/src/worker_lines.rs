@@ -142,6 +142,9 @@ pub struct WorkerState {
     /// The state of the run while it lives, and after its end. Version 0.1 wrote none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub word: Option<StateWord>,
+    /// The run was asked to stop and has not ended.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub stopping: bool,
     /// Start of the current pause, and the length of earlier ones. The time after an end counts as a pause.
     pub paused_since: Option<String>,
     pub paused_ms: u64,
@@ -406,6 +409,7 @@ impl WorkerTracker {
         state.estimated_cost_usd = cost.estimated;
         state.waiting = run.activity.is_waiting() && !run.requests.pause;
         state.word = Some(StateWord::of(run, true));
+        state.stopping = run.requests.stop.is_some() && run.end.is_none();
         match event {
             Event::RunStarted { run: id, pid, .. } => {
                 state.run_id = Some(id.as_ref().to_owned());
