@@ -77,6 +77,7 @@ fn repeated_guidance_ends_with_clear() {
         [scene.until("one"), json!([{"print": "quick"}]), scene.until("three"), scene.done()];
     let run = scene.run(&[], &sessions).start();
     scene.wait_for_starts(1);
+    scene.there(["tell", "docs", "--clear"]).code(0).stdout_is("there was no guidance to drop\n");
     scene.there(["tell", "docs", "--every", "Always mind."]).code(0);
     scene.wait_for_events("guidance_received", 1);
     scene.release("one");
@@ -171,6 +172,8 @@ fn stop_after_iteration_finishes_checks_and_commit() {
     let said = scene.there(["kill", "docs", "--after-iteration"]);
     said.code(0).stdout_is("docs stops after the current iteration\n");
     scene.wait_for_event("stop_requested");
+    let stops = || scene.there(["ls"]).code(0).stdout.contains(" stopping ");
+    crate::support::wait_until(crate::support::LONG, stops);
     scene.release("one");
     run.wait().code(130).stderr_has("Stopping after this iteration, as requested.");
     assert_eq!(scene.agent_starts().len(), 1);
