@@ -11,7 +11,7 @@ fn guidance_goes_into_the_next_prompt_once_and_in_order() {
     let run = scene.run(&[], &sessions).start();
     scene.wait_for_starts(1);
     let said = scene.there(["tell", "docs", "First: mind the gap."]);
-    said.code(0).stdout_is("run 'docs' carries your guidance in the next prompt\n");
+    said.code(0).stdout_is("run 'docs' carries your guidance in the next prompt, if there is one; --now does not wait\n");
     scene.write("more.md", "Second: from a file.\n");
     let file = scene.path().join("more.md");
     scene.there(["tell", "docs", "-f", file.to_str().unwrap()]).code(0);
@@ -37,7 +37,22 @@ fn guidance_goes_into_the_next_prompt_once_and_in_order() {
     let late = scene.there(["tell", "docs", "too late"]);
     late.code(1)
         .stderr_has("has ended: complete (complete after 3 iterations)")
-        .stderr_has("hint: ");
+        .stderr_has("hint: it is complete; start a new run");
+}
+
+#[test]
+fn guidance_without_a_further_prompt_is_reported_as_not_delivered() {
+    let scene = Scene::new();
+    let session = json!([{"wait_for": scene.sibling("one")}, {"print": crate::DONE}]);
+    let run = scene.run(&[], &[session]).start();
+    scene.wait_for_starts(1);
+    scene.there(["tell", "docs", "Mind the gap."]).code(0);
+    scene.wait_for_events("guidance_received", 1);
+    scene.there(["report", "docs"]).code(0).stdout_has("waits for the next prompt: Mind the gap.");
+    scene.release("one");
+    run.wait().code(0).stdout_has("Not delivered: \"Mind the gap.\"");
+    let report = scene.there(["report", "docs"]);
+    report.code(0).stdout_has("not delivered: the run ended first: Mind the gap.");
 }
 
 #[test]
@@ -62,6 +77,7 @@ fn repeated_guidance_ends_with_clear() {
         [scene.until("one"), json!([{"print": "quick"}]), scene.until("three"), scene.done()];
     let run = scene.run(&[], &sessions).start();
     scene.wait_for_starts(1);
+    scene.there(["tell", "docs", "--clear"]).code(0).stdout_is("there was no guidance to drop\n");
     scene.there(["tell", "docs", "--every", "Always mind."]).code(0);
     scene.wait_for_events("guidance_received", 1);
     scene.release("one");
@@ -156,6 +172,8 @@ fn stop_after_iteration_finishes_checks_and_commit() {
     let said = scene.there(["kill", "docs", "--after-iteration"]);
     said.code(0).stdout_is("docs stops after the current iteration\n");
     scene.wait_for_event("stop_requested");
+    let stops = || scene.there(["ls"]).code(0).stdout.contains(" stopping ");
+    crate::support::wait_until(crate::support::LONG, stops);
     scene.release("one");
     run.wait().code(130).stderr_has("Stopping after this iteration, as requested.");
     assert_eq!(scene.agent_starts().len(), 1);

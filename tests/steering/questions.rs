@@ -143,7 +143,7 @@ fn run_that_waits_parks_until_it_is_answered() {
     assert_eq!(scene.agent_starts().len(), 1);
     let open = open_questions(&scene);
     let id = open[0]["id"].as_str().unwrap();
-    scene.there(["answer", id, "8080"]).code(0);
+    scene.there(["answer", &id[..4], "8080"]).code(0).stdout_has(id);
     run.wait().code(0);
     let carried = scene.carried(&["8080", "not an answer"]);
     assert_eq!(carried, [vec![], vec!["8080".to_owned(), "not an answer".to_owned()]]);

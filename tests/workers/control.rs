@@ -74,8 +74,9 @@ fn paused_worker_finishes_iteration_and_resumes() {
     assert_eq!(shop.agent_starts().len(), 3);
     shop.ralph(["resume", "agent"])
         .run()
-        .code(0)
-        .stderr_has("ralph: warning: run 'agent' has ended: no iterations left");
+        .code(1)
+        .stderr_has("run 'agent' has ended: no iterations left")
+        .stderr_has("ralph resume agent -n 13");
     shop.ralph(["pause", "agent"]).run().code(1).stderr_has("is not running (stopped)");
     // It may get more iterations and continue after a kill.
     shop.ralph(["resume", "agent", "-n", "2"])

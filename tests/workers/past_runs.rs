@@ -72,6 +72,29 @@ fn older_run_of_a_name_is_found_by_its_id() {
 }
 
 #[test]
+fn removal_of_a_name_counts_its_runs() {
+    let shop = Workshop::new();
+    for _ in 0..3 {
+        shop.ralph(["run", "-p", "x", "--background=agent", "--"]).args(done(&shop)).run().code(0);
+        shop.ralph(["wait", "agent"]).run().code(0);
+    }
+    shop.ralph(["rm", "agent"]).run().code(0).stdout_is("removed agent (3 runs)\n");
+}
+
+#[test]
+fn spawn_warns_of_a_prompt_that_cannot_stop_it() {
+    let shop = Workshop::new();
+    let prompt = "Answer <response>DONE</response> at the end.";
+    let spawn = |more: &[&str]| {
+        let spawn = shop.ralph(["spawn", "-p", prompt, "-n", "1", "--wait"]);
+        spawn.args(more).arg("--").args(done(&shop)).run()
+    };
+    let warning = "stops early only with --done-pattern";
+    spawn(&["--name", "a"]).stderr_has(warning);
+    spawn(&["--name", "b", "--done-pattern", "DONE"]).stderr_lacks(warning);
+}
+
+#[test]
 fn background_run_of_moved_project_is_resumed_at_its_new_path() {
     for by_id in [false, true] {
         let shop = Workshop::new();

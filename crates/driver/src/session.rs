@@ -306,9 +306,7 @@ fn locked_error(what: &Path, holder: Option<Holder>) -> Error {
     match holder {
         Some(Holder { pid, run, command }) => {
             Error::input(format!("{what} is in use by `ralph {command}` (pid {pid}, run {run})"))
-                .hint(format!(
-                    "wait for it to end, or stop it: kill {pid} (twice to stop its agent, too)"
-                ))
+                .hint(format!("wait for it to end, or stop it: ralph kill {run}"))
         }
         None => Error::input(format!("{what} is in use by another ralph process"))
             .hint("wait for it to end; `ralph ls` lists all runs"),

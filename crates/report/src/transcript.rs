@@ -68,6 +68,9 @@ pub enum ItemKind {
         question: Option<String>,
         every: bool,
         delivered_in: Option<u32>,
+        /// Not delivered: the run ended first.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        is_missed: bool,
     },
     /// Stories that the agent marked although checks failed or were cut off.
     Claim {
@@ -203,6 +206,8 @@ pub struct Transcript {
     unfinished_checks: bool,
     /// The agent writes a commit message, which is shown with the commit.
     writes_message: bool,
+    /// Guidance up to this item was dropped.
+    cleared_until: u64,
     /// Only changes items, adds none.
     is_closed: bool,
 }
@@ -299,6 +304,8 @@ impl Transcript {
                 self.writes_message = false;
                 self.directory = directory.as_ref().to_owned();
                 self.abandon(changed);
+                // A resumed run still has them.
+                self.set_missed(false, changed);
             }
             Event::IterationStarted { .. } => {
                 (self.marked, self.failed) = Default::default();
@@ -385,7 +392,14 @@ impl Transcript {
                     context: context.trim().to_owned(),
                     is_answered: false,
                 };
-                self.add(id, at, question, changed);
+                if self.is_closed {
+                    return;
+                }
+                let emptied = self.cut_out_question(at, &text, changed);
+                match emptied.and_then(|position| self.items.get_mut(position)) {
+                    Some(item) => item.kind = question,
+                    None => drop(self.add(id, at, question, changed)),
+                }
             }
             Event::QuestionAnswered { id: answered, text } => {
                 let find = |item: &mut Item| match &mut item.kind {
@@ -402,6 +416,7 @@ impl Transcript {
                     question: Some(answered.as_ref().to_owned()),
                     every: false,
                     delivered_in: None,
+                    is_missed: false,
                 };
                 self.add(id, at, answer, changed);
             }
@@ -412,12 +427,13 @@ impl Transcript {
                     question: None,
                     every: *every,
                     delivered_in: None,
+                    is_missed: false,
                 };
                 self.add(id, at, you, changed);
             }
             Event::GuidanceDelivered { guidance, answers } => {
                 for item in &mut self.items {
-                    let ItemKind::You { guidance: own, question, delivered_in, .. } =
+                    let ItemKind::You { guidance: own, question, delivered_in, is_missed, .. } =
                         &mut item.kind
                     else {
                         continue;
@@ -425,17 +441,54 @@ impl Transcript {
                     if own.is_some_and(|own| guidance.contains(&own))
                         || question.as_ref().is_some_and(|own| answers.contains(own))
                     {
-                        *delivered_in = Some(at.iteration);
+                        (*delivered_in, *is_missed) = (Some(at.iteration), false);
                         changed.push(item.id);
                     }
                 }
             }
             _ => {
+                match event {
+                    Event::RunEnded { .. } => self.set_missed(true, changed),
+                    Event::GuidanceCleared => self.cleared_until = id,
+                    _ => {}
+                }
                 if let Some((level, text)) = notice_text(event) {
                     self.notice(id, at, level, &text, changed);
                 }
             }
         }
+    }
+
+    fn set_missed(&mut self, missed: bool, changed: &mut Vec<u64>) {
+        for item in &mut self.items {
+            if let ItemKind::You { delivered_in: None, guidance, is_missed, .. } = &mut item.kind
+                && (guidance.is_none() || item.id > self.cleared_until)
+                && *is_missed != missed
+            {
+                *is_missed = missed;
+                changed.push(item.id);
+            }
+        }
+    }
+
+    /// Leaves the question out of the text that asked it. Returns whether nothing else was said there.
+    fn cut_out_question(
+        &mut self,
+        at: Stamp,
+        asked: &str,
+        changed: &mut Vec<u64>,
+    ) -> Option<usize> {
+        let asked = letters(asked);
+        let recent = self.items.iter_mut().enumerate().rev();
+        for (position, item) in recent.take_while(|(_, item)| item.iteration == at.iteration) {
+            let ItemKind::Text { text, .. } = &mut item.kind else { continue };
+            let Some(range) = question_range(text, &asked) else { continue };
+            let rest = format!("{}\n{}", text[..range.start].trim_end(), text[range.end..].trim());
+            *text = rest.trim().to_owned();
+            changed.push(item.id);
+            return text.is_empty().then_some(position);
+        }
+        None
     }
 
     /// Adds to the previous text if it continues there. Lines of plain output belong together, too.
@@ -610,6 +663,28 @@ impl Transcript {
 pub fn todo_progress(items: &[TodoItem]) -> (usize, usize) {
     let done = items.iter().filter(|item| item.status == TodoStatus::Completed).count();
     (done, items.len())
+}
+
+/// Where `text` has the tags of a question with these letters.
+fn question_range(text: &str, asked: &str) -> Option<std::ops::Range<usize>> {
+    const TAGS: (&str, &str) = ("<question>", "</question>");
+    let lower = text.to_ascii_lowercase();
+    let mut from = 0;
+    while let Some(start) = lower[from..].find(TAGS.0).map(|at| from + at) {
+        let inside = start + TAGS.0.len();
+        let end = inside + lower[inside..].find(TAGS.1)?;
+        // A long question was cut when it was asked.
+        if !asked.is_empty() && letters(&text[inside..end]).starts_with(asked) {
+            return Some(start..end + TAGS.1.len());
+        }
+        from = inside;
+    }
+    None
+}
+
+/// Questions are asked without the line breaks of the output.
+fn letters(text: &str) -> String {
+    text.chars().filter(|c| c.is_alphanumeric()).collect()
 }
 
 /// Clean text of at most `max` characters, and whether it was cut.
@@ -795,6 +870,46 @@ mod tests {
             })
             .collect();
         assert_eq!(texts, ["I read the code.", "Then I write.", "one\ntwo"]);
+    }
+
+    #[test]
+    fn question_is_shown_once_and_without_tags() {
+        let ask =
+            || Event::QuestionAsked { id: "a1".into(), text: "301 or\n302?".into(), story: None };
+        let mut transcript = Transcript::default();
+        apply(&mut transcript, 1, text("Before.\n<question>301 or 302?</question>\nAfter.", false));
+        assert_eq!(apply(&mut transcript, 2, ask()), [1000, 2000]);
+        let [said, asked] = transcript.items() else { panic!("{transcript:?}") };
+        assert!(matches!(&said.kind, ItemKind::Text { text, .. } if text == "Before.\nAfter."));
+        assert!(matches!(&asked.kind, ItemKind::Question { text, .. } if text == "301 or"));
+
+        let mut alone = Transcript::default();
+        apply(&mut alone, 1, text("<QUESTION>301 or 302?</question>", false));
+        assert_eq!(apply(&mut alone, 2, ask()), [1000]);
+        assert!(matches!(alone.items(), [Item { kind: ItemKind::Question { .. }, .. }]));
+
+        let mut other = Transcript::default();
+        apply(&mut other, 1, text("<question>Else?</question> <question>never closed", false));
+        assert_eq!(apply(&mut other, 2, ask()), [2000], "another question");
+    }
+
+    #[test]
+    fn guidance_that_waits_at_the_end_of_a_run_was_missed() {
+        let tell = |id| Event::GuidanceReceived { id, text: "use 301".into(), every: false };
+        let mut journal = include_str!("testdata/run.jsonl").lines();
+        let ended = journal.find(|line| line.contains("\"run_ended\"")).unwrap();
+        let ended: Entry<'_> = serde_json::from_str(ended).unwrap();
+        let mut transcript = Transcript::default();
+        apply(&mut transcript, 1, tell(1));
+        apply(&mut transcript, 2, Event::GuidanceCleared);
+        apply(&mut transcript, 3, tell(2));
+        let delivered = Event::GuidanceDelivered { guidance: vec![2], answers: vec![] };
+        apply(&mut transcript, 4, delivered);
+        apply(&mut transcript, 5, tell(3));
+        assert_eq!(apply(&mut transcript, 6, ended.event), [5000, 6000]);
+        let missed = |item: &&Item| matches!(item.kind, ItemKind::You { is_missed: true, .. });
+        let missed: Vec<u64> = transcript.items().iter().filter(missed).map(|it| it.id).collect();
+        assert_eq!(missed, [5000]);
     }
 
     #[test]

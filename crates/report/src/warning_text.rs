@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use crate::terminal::short_id;
+use crate::width;
 use ralph_events::event::{Event, Leftover, StallReason};
 use ralph_events::text;
 
@@ -19,6 +20,14 @@ pub(crate) fn delivery_text(guidance: usize, answers: usize) -> String {
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     format!("the prompt carries {}", parts.join(" and "))
+}
+
+/// Columns shown of a text that no prompt carried.
+const MAX_UNDELIVERED: usize = 60;
+
+/// Says of a run that has ended that it did not use a person's words.
+pub(crate) fn undelivered_text(said: &str) -> String {
+    format!("not delivered: \"{}\"", width::one_line(said, MAX_UNDELIVERED, "…"))
 }
 
 /// `None` if the event is no warning.

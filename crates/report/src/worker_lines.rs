@@ -5,7 +5,7 @@ use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
 use crate::state_word::StateWord;
-use crate::warning_text::delivery_text;
+use crate::warning_text::{delivery_text, undelivered_text};
 use crate::width;
 use ralph_events::event::{Class, EndCause, Event, Exit, Outcome, Purpose, Stamp, WaitReason};
 use ralph_events::exit_code;
@@ -142,6 +142,9 @@ pub struct WorkerState {
     /// The state of the run while it lives, and after its end. Version 0.1 wrote none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub word: Option<StateWord>,
+    /// The run was asked to stop and has not ended.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub stopping: bool,
     /// Start of the current pause, and the length of earlier ones. The time after an end counts as a pause.
     pub paused_since: Option<String>,
     pub paused_ms: u64,
@@ -369,13 +372,17 @@ impl WorkerTracker {
             Event::PauseRequested => say_and_log("PAUSE", "paused".to_owned()),
             Event::Resumed { .. } => say_and_log("RESUME", "resumed".to_owned()),
             Event::RunEnded { outcome, message, iterations, .. } => {
+                for said in run.steering.undelivered() {
+                    log("TELL", &undelivered_text(said));
+                }
                 let words = self.describe_end(*outcome, *iterations, message, run);
                 let word = match self.state.status {
                     WorkerStatus::Failed => "FAIL",
                     WorkerStatus::Paused => "PAUSE",
                     _ => "DONE",
                 };
-                say_and_log(word, words);
+                log(word, &words);
+                say(words);
             }
             _ => {}
         }
@@ -402,6 +409,7 @@ impl WorkerTracker {
         state.estimated_cost_usd = cost.estimated;
         state.waiting = run.activity.is_waiting() && !run.requests.pause;
         state.word = Some(StateWord::of(run, true));
+        state.stopping = run.requests.stop.is_some() && run.end.is_none();
         match event {
             Event::RunStarted { run: id, pid, .. } => {
                 state.run_id = Some(id.as_ref().to_owned());

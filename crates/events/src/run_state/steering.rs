@@ -97,6 +97,13 @@ impl Steering {
         self.guidance.iter().filter(|guidance| guidance.is_due())
     }
 
+    /// Answers and guidance that no prompt has carried.
+    pub fn undelivered(&self) -> impl Iterator<Item = &str> {
+        let answers = self.due_answers().filter(|(_, answer)| answer.delivered_in.is_none());
+        let guidance = self.due_guidance().filter(|guidance| guidance.delivered_in.is_none());
+        answers.map(|(_, it)| it.text.as_str()).chain(guidance.map(|it| it.text.as_str()))
+    }
+
     /// The answered questions that belong into the next prompt.
     pub fn due_answers(&self) -> impl Iterator<Item = (&Question, &Answer)> {
         let answered = self.questions.iter().filter_map(|it| Some((it, it.answer.as_ref()?)));

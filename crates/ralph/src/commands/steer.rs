@@ -14,10 +14,10 @@ use crate::workers::store::end_text;
 use ralph_events::control_chars::strip_control_chars;
 use ralph_events::env_names::{QUESTIONS_DIR, RUN_ID};
 use ralph_events::error::Error;
-use ralph_events::event::Event;
+use ralph_events::event::{Event, Outcome};
 use ralph_events::json_writer;
 use ralph_events::question;
-use ralph_events::run_state::{Question, Steering};
+use ralph_events::run_state::{Question, RunState, Steering};
 use ralph_events::text;
 use ralph_store::home::ralph_home;
 use ralph_store::project::Project;
@@ -66,7 +66,7 @@ pub struct AskArgs {
 
 #[derive(Debug, Args)]
 pub struct AnswerArgs {
-    /// The question's id, as `ralph questions` shows it.
+    /// The question's id, as `ralph questions` shows it, or a unique beginning of it.
     pub id: String,
 
     #[command(flatten)]
@@ -142,23 +142,40 @@ pub fn tell(args: &TellArgs) -> Result<u8, Error> {
     worker.refuse_old_loop()?;
     let (label, handle) = (worker.label(), worker.handle().to_owned());
     let (_, run) = worker.run_with_journal()?;
+    let has_guidance = !args.clear || has_guidance(&run);
     match RequestQueue::of(&run).send(&request) {
         Ok(_) => {}
         Err(SendError::Io(err)) => return Err(send_error(&run, &err)),
         Err(SendError::Ended) => {
             let state = worker.load_state().known();
-            let how = state.map_or_else(String::new, |state| format!(": {}", end_text(&state)));
-            return Err(ended_error(&format!("{label} has ended{how}"), &handle));
+            let how =
+                state.as_ref().map_or_else(String::new, |state| format!(": {}", end_text(state)));
+            let is_complete = state.is_some_and(|state| state.is_complete());
+            return Err(ended_error(&format!("{label} has ended{how}"), &handle, is_complete));
         }
     }
     let what = match (args.clear, now, every) {
+        (true, ..) if !has_guidance => return print("there was no guidance to drop\n"),
         (true, ..) => "dropped the guidance that was waiting or repeated",
         (_, true, false) => "restarts the iteration with your guidance",
         (_, true, true) => "restarts the iteration with your guidance, and repeats it",
         (_, false, true) => "carries your guidance in every prompt from the next one on",
+        (_, false, false) if run.is_running() => {
+            "carries your guidance in the next prompt, if there is one; --now does not wait"
+        }
         (_, false, false) => "carries your guidance in the next prompt",
     };
     print(&format!("{label} {what}{}\n", resume_note(&run, &handle)))
+}
+
+/// Also guidance that the run has not taken yet.
+fn has_guidance(run: &RunDir) -> bool {
+    let waiting = RequestQueue::of(run).pending(0).unwrap_or_default();
+    if waiting.iter().any(|(_, request)| matches!(request, Some(Request::Tell { .. }))) {
+        return true;
+    }
+    let Ok(entries) = run.read_journal() else { return true };
+    RunState::read(entries).steering.due_guidance().next().is_some()
 }
 
 fn resume_note(run: &RunDir, handle: &str) -> String {
@@ -172,10 +189,12 @@ fn send_error(run: &RunDir, err: &io::Error) -> Error {
     Error::failed(format!("cannot write to {}: {err}", run.path.display()))
 }
 
-fn ended_error(message: &str, handle: &str) -> Error {
-    Error::failed(message.to_owned())
-        .hint(format!("see how: ralph report {handle}"))
-        .hint(format!("if it is not complete, resume it first: ralph resume {handle}"))
+fn ended_error(message: &str, handle: &str, is_complete: bool) -> Error {
+    let error = Error::failed(message.to_owned()).hint(format!("see how: ralph report {handle}"));
+    if is_complete {
+        return error.hint("it is complete; start a new run");
+    }
+    error.hint(format!("resume it first: ralph resume {handle}"))
 }
 
 /// Leaves a question for the run that this process belongs to.
@@ -297,7 +316,10 @@ pub fn answer(args: &AnswerArgs) -> Result<u8, Error> {
     let text = args.text.read()?;
     let id = &args.id;
     let mut found = all_questions();
-    found.retain(|it| it.question.id == *id);
+    found.retain(|it| it.question.id.starts_with(id.as_str()));
+    if found.iter().any(|it| it.question.id == *id) {
+        found.retain(|it| it.question.id == *id);
+    }
     // Ids are short: one of another run may be the same.
     if found.iter().any(|it| it.question.is_open()) {
         found.retain(|it| it.question.is_open());
@@ -307,10 +329,16 @@ pub fn answer(args: &AnswerArgs) -> Result<u8, Error> {
             .hint("`ralph questions` lists them"));
     };
     if let Some(other) = found.pop() {
+        let (one, two) = (&other.question.id, &asked.question.id);
+        if one != two {
+            return Err(Error::failed(format!("{id} is the beginning of {one} and {two}"))
+                .hint("`ralph questions` lists them"));
+        }
         let (one, two) = (&other.run.id, &asked.run.id);
         return Err(Error::failed(format!("runs {one} and {two} both have a question {id}"))
             .hint("answer with `ralph tell RUN` instead"));
     }
+    let id = &asked.question.id;
     if let Some(answer) = &asked.question.answer {
         let first = text::truncate(&answer.text, 60, "…");
         return Err(Error::failed(format!("question {id} was answered already: {first}"))
@@ -321,7 +349,10 @@ pub fn answer(args: &AnswerArgs) -> Result<u8, Error> {
         Ok(_) => {}
         Err(SendError::Io(err)) => return Err(send_error(&asked.run, &err)),
         Err(SendError::Ended) => {
-            return Err(ended_error(&format!("run {} has ended", asked.run.id), &asked.run.id));
+            let (id, entries) = (&asked.run.id, asked.run.read_journal());
+            let is_complete =
+                entries.is_ok_and(|it| RunState::read(it).outcome() == Some(Outcome::Complete));
+            return Err(ended_error(&format!("run {id} has ended"), id, is_complete));
         }
     }
     let (name, note) = (asked.handle(), resume_note(&asked.run, asked.handle()));

@@ -234,7 +234,8 @@ fn open_questions(facts: &Summary) -> Vec<String> {
 fn guidance_lines(facts: &Summary) -> Vec<String> {
     let place = |delivered_in: Option<u32>| match delivered_in {
         Some(iteration) => format!("iteration {iteration}"),
-        None => "not delivered".to_owned(),
+        None if facts.activity.is_some() => "waits for the next prompt".to_owned(),
+        None => "not delivered: the run ended first".to_owned(),
     };
     let answers = facts.steering.questions.iter().filter_map(|question| {
         let answer = question.answer.as_ref()?;

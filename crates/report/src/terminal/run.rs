@@ -11,7 +11,7 @@ use crate::next_steps::{NextSteps, RunEnding};
 use crate::run_table::continued_after_text;
 use crate::style::TextRole;
 use crate::time_text::local_time;
-use crate::warning_text::{delivery_text, warning_text};
+use crate::warning_text::{delivery_text, undelivered_text, warning_text};
 use crate::width;
 use crate::worker_lines::KILL_REASON;
 use ralph_events::event::{Class, Event, Leftover, Outcome, Purpose, Stamp, WaitReason};
@@ -526,6 +526,10 @@ impl TerminalReporter {
             line.text.push_str(&width::one_line(message, MAX_DETAIL, more));
         }
         self.line(at, Paragraph::End).wrapped(&line, column).end();
+        for said in run.steering.undelivered() {
+            let words = undelivered_text(said).replacen('n', "N", 1);
+            self.line(at, Paragraph::End).untrusted(&words).end();
+        }
         if !self.style.quiet {
             self.closing_rows(at, *outcome, *iterations, *cut_off, run);
         }

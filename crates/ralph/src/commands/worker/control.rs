@@ -158,11 +158,9 @@ fn resume_one(
     }
     if state.status.has_ended() {
         if state.max_iterations <= used {
-            warn(&format!(
-                "{label} has ended: no iterations left. To continue: ralph resume {name} -n {}",
-                used.saturating_add(10)
+            return Err(Error::failed(format!("{label} has ended: no iterations left")).hint(
+                format!("raise the limit: ralph resume {name} -n {}", used.saturating_add(10)),
             ));
-            return Ok(());
         }
         // The user has presumably fixed the cause.
         state.consecutive_failures = 0;
@@ -405,8 +403,12 @@ pub fn rm(args: &RmArgs) -> Result<u8, Error> {
     let removed = for_each_worker(args.which.select(&workers, has_ended)?, |worker| {
         let _held = workers.lock(worker)?;
         remove(worker, args)?;
-        unlist_past(&workers, |past| past.name == worker.name && !worker.is_past())?;
-        crate::cli::print(&format!("removed {}\n", worker.handle())).map(drop)
+        let older = |past: &Worker| past.name == worker.name && !worker.is_past();
+        let runs = match unlist_past(&workers, older)? {
+            0 => String::new(),
+            older => format!(" ({} runs)", older + 1),
+        };
+        crate::cli::print(&format!("removed {}{runs}\n", worker.handle())).map(drop)
     });
     if args.which.all {
         unlist_past(&workers, |_| true)?;
@@ -414,9 +416,12 @@ pub fn rm(args: &RmArgs) -> Result<u8, Error> {
     removed
 }
 
-fn unlist_past(workers: &Workers, applies: impl Fn(&Worker) -> bool) -> Result<(), Error> {
-    let mut past = workers.past_runs()?.into_iter();
-    past.try_for_each(|it| if applies(&it) && !it.is_alive() { unlist(&it) } else { Ok(()) })
+/// Returns how many there were.
+fn unlist_past(workers: &Workers, applies: impl Fn(&Worker) -> bool) -> Result<usize, Error> {
+    let mut past = workers.past_runs()?;
+    past.retain(|it| applies(it) && !it.is_alive());
+    past.iter().try_for_each(unlist)?;
+    Ok(past.len())
 }
 
 /// The run itself stays: its journal, and with it `ralph report` and `ralph resume`.

@@ -89,9 +89,18 @@ fn has_failed_scm(state: &WorkerState) -> bool {
     state.exit_code == Some(exit_code::SCM_FAILED)
 }
 
-/// `pausing` until the run has done so.
+/// `pausing` and `stopping` until the run has done so.
 fn word(state: &WorkerState, alive: bool) -> &'static str {
-    if state.is_pausing(alive) { "pausing" } else { state.state_word(alive).as_str() }
+    match () {
+        () if alive && state.stopping => "stopping",
+        () if state.is_pausing(alive) => "pausing",
+        () => state.state_word(alive).as_str(),
+    }
+}
+
+/// For a run that works on: one without a process, or about to stop, does not.
+fn remaining_ms(state: &WorkerState, alive: bool) -> Option<u64> {
+    state.remaining_ms().filter(|_| alive && !state.stopping)
 }
 
 fn is_older_than_a_day(time: Option<&str>) -> bool {
@@ -211,9 +220,9 @@ fn row(row: &WorkerRow) -> [String; COLUMNS.len()] {
         StoredState::State(state) => render(state).unwrap_or_else(dash),
         _ => dash(),
     };
-    let elapsed = match &row.state {
-        StoredState::State(state) => elapsed_ms(state, row.alive),
-        _ => None,
+    let (elapsed, remaining) = match &row.state {
+        StoredState::State(state) => (elapsed_ms(state, row.alive), remaining_ms(state, row.alive)),
+        _ => (None, None),
     };
     [
         row.worker.name.clone(),
@@ -221,7 +230,7 @@ fn row(row: &WorkerRow) -> [String; COLUMNS.len()] {
         of_state(|state| Some(format!("{}/{}", state.current_iteration, state.max_iterations))),
         elapsed.map_or_else(dash, rough_duration),
         of_state(|state| state.average_ms().map(rough_duration)),
-        of_state(|state| state.remaining_ms().map(rough_duration)),
+        remaining.map_or_else(dash, rough_duration),
         of_state(|state| cost_text(state.cost())),
         of_state(|state| state.run_id.as_deref().map(|id| short_id(id).to_owned())),
         of_state(|state| {
@@ -322,7 +331,10 @@ fn describe(state: &WorkerState, handle: &str, alive: bool, elapsed_ms: Option<u
         ("Done pattern", state.done_pattern.clone()),
         ("Elapsed", elapsed_ms.map(rough_duration)),
         ("Average iteration", state.average_ms().map(rough_duration)),
-        ("Remaining", state.remaining_ms().map(|ms| format!("up to ~{}", rough_duration(ms)))),
+        (
+            "Remaining",
+            remaining_ms(state, alive).map(|ms| format!("up to ~{}", rough_duration(ms))),
+        ),
         ("Cost", cost_text(state.cost())),
         ("Last event", last),
         ("Directory", directory),

@@ -13,6 +13,7 @@ use crate::workers::registry::Workers;
 use crate::workers::store::{StoredState, Worker, read_state};
 use crate::workers::worktree::Worktree;
 use ralph_driver::run_spec::{PromptSource, RunSpec};
+use ralph_engine::completion::CompletionRule;
 use ralph_events::error::{Error, ErrorKind};
 use ralph_events::text;
 use ralph_git as git;
@@ -59,6 +60,9 @@ pub fn spawn(project: &Project, args: &SpawnArgs) -> Result<u8, Error> {
     }
     if max_iterations > MANY_ITERATIONS {
         warn("high iteration count (>50) may consume significant resources");
+    }
+    if matches!(spec.completion, CompletionRule::Never) {
+        warn_no_pattern(&spec.prompt);
     }
     let workers = Workers::open_user_dir()?;
     let (worker, held) = match &args.common.name {
@@ -240,6 +244,20 @@ fn warn_shared_directory(workers: &Workers, project: &Project) -> Result<(), Err
         ));
     }
     Ok(())
+}
+
+/// The prompt may come from a loop that another command stops.
+fn warn_no_pattern(prompt: &PromptSource) {
+    let text = match prompt {
+        PromptSource::File(path) => std::fs::read_to_string(path).unwrap_or_default(),
+        PromptSource::Text(text) => text.clone(),
+        _ => return,
+    };
+    if let Some(tag) = ["<response>", "<promise>"].into_iter().find(|tag| text.contains(tag)) {
+        warn(&format!(
+            "the prompt mentions {tag}, but `ralph spawn` stops early only with --done-pattern"
+        ));
+    }
 }
 
 /// git leaves submodule directories empty in a new worktree.
