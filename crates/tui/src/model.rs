@@ -184,6 +184,11 @@ pub enum Message {
         result: Result<(), String>,
     },
     Started(Result<String, String>),
+    /// The launcher has ended; `Ok` says whether the run works now.
+    Resumed {
+        run: String,
+        result: Result<bool, String>,
+    },
     /// The text from `$EDITOR`.
     Edited(Result<String, String>),
     Hits {
@@ -278,6 +283,10 @@ impl Model {
             }
             Message::Started(result) => {
                 self.run_started(result);
+                Vec::new()
+            }
+            Message::Resumed { run, result } => {
+                self.resumed(&run, result, data);
                 Vec::new()
             }
             Message::Edited(result) => {

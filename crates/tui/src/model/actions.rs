@@ -1,8 +1,9 @@
 //! Actions on the selected run. A key that cannot work says why.
 
+use ralph_report::run_card::RunCard;
 use ralph_report::state_word::StateWord;
 
-use super::{Effect, Model};
+use super::{Effect, Model, Note};
 use crate::data::Data;
 use crate::keys::Command;
 
@@ -31,6 +32,11 @@ impl Model {
             self.say("Select a run first.");
             return Vec::new();
         };
+        if card.is_removed {
+            let text = format!("{}: its files are gone; nothing to resume.", card.name);
+            self.say(text);
+            return Vec::new();
+        }
         let can_resume = match card.state {
             StateWord::Paused => true,
             StateWord::Complete => false,
@@ -42,6 +48,23 @@ impl Model {
             return Vec::new();
         }
         vec![Effect::Resume(card.id.clone())]
+    }
+
+    /// Says at once why a run that ended before was not resumed.
+    pub(super) fn resumed(&mut self, run: &str, result: Result<bool, String>, data: &Data<'_>) {
+        let text = match (result, data.card(run)) {
+            (Ok(true), _) | (Ok(false), None) => return,
+            (Err(text), _) => text,
+            (Ok(false), Some(card)) => {
+                let RunCard { name, now, iteration, max_iterations: limit, .. } = card;
+                let is_used_up = *limit > 0 && iteration >= limit;
+                let more = limit.saturating_add(10);
+                let hint = is_used_up.then(|| format!(" (ralph resume {name} -n {more})"));
+                format!("{name} was not resumed: {now}{}", hint.unwrap_or_default())
+            }
+        };
+        self.requests.retain(|request| request.run != run);
+        self.note = Some(Note { text, is_failure: true });
     }
 
     pub(super) fn look_elsewhere(&mut self, command: Command, data: &Data<'_>) -> Vec<Effect> {

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use ralph_monitor::NewRun;
 use ralph_monitor::actions::Delivery;
+use ralph_report::run_card::RunCard;
+use ralph_report::state_word::StateWord;
 
 use super::{Effect, Model, Note, RequestKind};
 use crate::data::{Data, question_of};
@@ -163,7 +165,7 @@ impl Model {
             self.say("Select a run first.");
             return;
         };
-        if !card.is_alive && card.state != ralph_report::state_word::StateWord::Interrupted {
+        if !can_tell(card) {
             let text = format!("{} has ended; nobody would read it.", card.name);
             self.say(text);
             return;
@@ -183,6 +185,9 @@ impl Model {
         let Some((card, question)) = asking.and_then(|card| Some((card, question_of(card)?)))
         else {
             let text = match selected {
+                Some(card) if !card.is_alive => {
+                    format!("{} has ended; nothing to answer.", card.name)
+                }
                 Some(card) => format!("{} is {}; nothing to answer.", card.name, card.word()),
                 None => "No run asks anything.".to_owned(),
             };
@@ -416,6 +421,11 @@ impl Model {
             Err(message) => dialog.set_error(message),
         }
     }
+}
+
+/// Guidance for an interrupted run waits until that is resumed.
+pub(crate) fn can_tell(card: &RunCard) -> bool {
+    card.is_alive || card.state == StateWord::Interrupted && !card.is_removed
 }
 
 /// The effect of `Enter`.

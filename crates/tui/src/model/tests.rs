@@ -478,3 +478,51 @@ fn diff_is_read_again_when_a_tool_has_edited_a_file() {
     assert!(evening.screen().contains("diff +614 −87"), "{}", evening.screen());
     assert_eq!(evening.source.next_read_ms(Tab::Activity), None);
 }
+
+#[test]
+fn refused_resume_says_why_at_once() {
+    let mut evening = Evening::new(60, 20);
+    evening.release_locks();
+    let id = evening.model.shown_run().unwrap().to_owned();
+    let resume = |evening: &mut Evening, result| {
+        let (request, run) = (RequestKind::Resume, id.clone());
+        evening.send(Message::Done { request, run, result: Ok(()) });
+        assert!(evening.screen().contains("resuming…"), "{}", evening.screen());
+        evening.send(Message::Resumed { run: id.clone(), result });
+    };
+    let long = "run 20261118-144432-3475 has reached its limit: 1 of 1 iteration (raise the total: \
+                ralph resume 20261118-144432-3475 -n 11)";
+    resume(&mut evening, Err(long.to_owned()));
+    let screen = evening.screen();
+    assert!(!screen.contains("resuming…"), "{screen}");
+    assert!(screen.contains("has reached its limit"), "{screen}");
+    assert!(screen.trim_end().ends_with("-n 11)"), "the hint is cut: {screen}");
+    // `ralph resume` also succeeds if there is nothing to resume.
+    resume(&mut evening, Ok(false));
+    assert_eq!(note(&evening), "reset-mail was not resumed: process is gone");
+    resume(&mut evening, Ok(true));
+    assert!(evening.screen().contains("resuming…"), "until the journal says so");
+}
+
+#[test]
+fn run_whose_files_are_gone_cannot_be_resumed() {
+    let mut evening = Evening::new(120, 36);
+    let id = evening.model.shown_run().unwrap().to_owned();
+    let dir = evening.source.monitor.run_dir(&id).unwrap().path.clone();
+    std::fs::rename(&dir, dir.with_extension("moved")).unwrap();
+    while evening.source.data().card(&id).is_some_and(|card| !card.is_removed) {
+        evening.source.monitor.wait(None);
+        evening.source.update(NOW_MS);
+    }
+    evening.send(Message::DataChanged);
+    select(&mut evening, "reset-mail");
+    let screen = evening.screen();
+    assert!(screen.contains("files removed"), "{screen}");
+    assert!(!screen.contains("process"), "{screen}");
+    evening.effects.clear();
+    evening.press("r");
+    assert_eq!(evening.effects, []);
+    assert_eq!(note(&evening), "reset-mail: its files are gone; nothing to resume.");
+    evening.press("i");
+    assert!(evening.model.dialog.is_none(), "nobody would read it");
+}
