@@ -17,6 +17,7 @@ use ralph_monitor::NewRun;
 use ralph_monitor::actions::Delivery;
 use ralph_report::run_card::RunCard;
 
+pub(crate) use dialog::can_tell;
 pub use dialog::{AnswerDialog, Dialog, NewRunDialog, NewRunField, StopDialog, TellDialog};
 pub use requests::{PendingRequest, RequestKind};
 

@@ -3,11 +3,37 @@
 use ralph_report::run_card::RunCard;
 use ralph_report::state_word::StateWord;
 
+use super::dialog::can_tell;
 use super::{Effect, Model, Note};
 use crate::data::Data;
 use crate::keys::Command;
 
+fn can_resume(card: &RunCard) -> bool {
+    match card.state {
+        _ if card.is_removed => false,
+        StateWord::Paused => true,
+        StateWord::Complete => false,
+        _ => card.is_pausing || !card.is_alive,
+    }
+}
+
 impl Model {
+    /// Whether a command does something for the selected run. The footer offers no others.
+    pub(crate) fn works(&self, command: Command, data: &Data<'_>) -> bool {
+        let card = self.selected_run().and_then(|id| data.card(id));
+        let is = |test: fn(&RunCard) -> bool| card.is_some_and(test);
+        match command {
+            Command::Answer => data.oldest_question().is_some(),
+            Command::Tell => is(can_tell),
+            Command::Pause => {
+                is(|card| card.is_alive && !card.is_pausing && card.state != StateWord::Paused)
+            }
+            Command::Resume => is(can_resume),
+            Command::Stop | Command::Attach => is(|card| card.is_alive),
+            _ => true,
+        }
+    }
+
     pub(super) fn pause(&mut self, data: &Data<'_>) -> Vec<Effect> {
         let Some(card) = self.selected_run().and_then(|id| data.card(id)) else {
             self.say("Select a run first.");
@@ -37,12 +63,7 @@ impl Model {
             self.say(text);
             return Vec::new();
         }
-        let can_resume = match card.state {
-            StateWord::Paused => true,
-            StateWord::Complete => false,
-            _ => card.is_pausing || !card.is_alive,
-        };
-        if !can_resume {
+        if !can_resume(card) {
             let text = format!("{} is {}; nothing to resume.", card.name, card.word());
             self.say(text);
             return Vec::new();

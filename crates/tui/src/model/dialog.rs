@@ -221,10 +221,11 @@ impl Model {
         let selected = self.selected_run().and_then(|id| data.card(id));
         let directory = selected
             .map_or_else(|| self.directory.display().to_string(), |card| card.directory.clone());
-        let agent = selected.map_or("claude", |card| card.agent.as_str()).to_owned();
+        // The name of an agent need not be a command.
+        let agent = selected.map_or(Some("claude"), |card| data.run(&card.id)?.agent_command);
         self.dialog = Some(Dialog::New(NewRunDialog {
             directory: TextField::new(directory),
-            agent: TextField::new(agent),
+            agent: TextField::new(agent.unwrap_or_default().to_owned()),
             prompt: self.draft_for("", "prompt"),
             limit: TextField::new("20".to_owned()),
             sandbox: selected.is_none_or(|card| card.sandboxed),

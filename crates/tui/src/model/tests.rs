@@ -4,8 +4,9 @@ use std::io::Write;
 
 use ratatui_core::layout::Position;
 
-use ralph_events::event::{Event, FileEdit, Stamp};
+use ralph_events::event::{Event, FileEdit, Outcome, Stamp, Usage};
 use ralph_events::journal::LineEncoder;
+use ralph_events::run_state::RunState;
 use ralph_monitor::actions::Delivery;
 use ralph_monitor::sample::NOW_MS;
 
@@ -525,4 +526,111 @@ fn run_whose_files_are_gone_cannot_be_resumed() {
     assert_eq!(note(&evening), "reset-mail: its files are gone; nothing to resume.");
     evening.press("i");
     assert!(evening.model.dialog.is_none(), "nobody would read it");
+}
+
+/// Appends events, and waits until the run has the last of them.
+fn append_and_read(evening: &mut Evening, events: &[Event<'_>], is_read: fn(&RunState) -> bool) {
+    append(evening, events);
+    let id = evening.model.shown_run().unwrap().to_owned();
+    while !is_read(evening.source.monitor.state(&id).unwrap()) {
+        evening.source.monitor.wait(None);
+        evening.source.update(NOW_MS);
+    }
+    evening.send(Message::DataChanged);
+}
+
+#[test]
+fn long_question_is_wrapped_and_its_answer_is_counted() {
+    let mut evening = Evening::new(60, 20);
+    let words: Vec<String> = (1..=200).map(|number| format!("w{number}")).collect();
+    let asked =
+        Event::QuestionAsked { id: "long".into(), text: words.join(" ").into(), story: None };
+    let is_asked = |run: &RunState| run.steering.question("long").is_some();
+    append_and_read(&mut evening, &[asked], is_asked);
+    evening.press("a");
+    evening.keys(&[Key::BackTab]);
+    let small = evening.screen();
+    assert!(small.contains(" w20 ") && small.contains('…'), "{small}");
+    assert!(small.contains("Asked") && small.contains("Enter"), "the rest stays: {small}");
+    evening.resize(120, 36);
+    assert!(evening.screen().contains(" w200"), "{}", evening.screen());
+    evening.keys(&[Key::Esc]);
+    let answered = Event::QuestionAnswered { id: "long".into(), text: "Yes.".into() };
+    let is_answered =
+        |run: &RunState| run.steering.question("long").is_some_and(|question| !question.is_open());
+    append_and_read(&mut evening, &[answered], is_answered);
+    evening.press("i");
+    assert!(evening.screen().contains("waits to be delivered"), "{}", evening.screen());
+    assert!(!evening.screen().contains("Nothing else waits"));
+    evening.keys(&[Key::BackTab]);
+    assert!(evening.screen().contains("ralph tell reset-mail --clear"), "{}", evening.screen());
+}
+
+fn ended(outcome: Outcome, message: std::borrow::Cow<'static, str>) -> Event<'static> {
+    Event::RunEnded {
+        outcome,
+        exit_code: 1,
+        message,
+        iterations: 9,
+        cut_off: false,
+        duration_ms: 1,
+        usage: Usage::default(),
+        tools: 0,
+        tool_errors: 0,
+        notify: false,
+        branch: None,
+        last_failure: None,
+        used_up: None,
+    }
+}
+
+#[test]
+fn ended_run_offers_only_what_works() {
+    let mut evening = Evening::new(120, 36);
+    let footer = |evening: &mut Evening| evening.screen().lines().last().unwrap().to_owned();
+    let told = Event::GuidanceReceived { id: 77, text: "Use tabs.".into(), every: false };
+    let has_more = |run: &RunState| run.steering.guidance.iter().any(|it| it.id == 77);
+    append_and_read(&mut evening, &[told], has_more);
+    evening.keys(&[Key::Enter]);
+    assert!(evening.screen().contains("waits for iteration 10"), "{}", evening.screen());
+    assert!(footer(&mut evening).contains("i tell  p pause  x stop"), "{}", footer(&mut evening));
+    let ended = ended(Outcome::LimitReached, "limit".into());
+    append_and_read(&mut evening, &[ended], |run| run.end.is_some());
+    evening.release_locks();
+    assert!(evening.screen().contains("not delivered"), "{}", evening.screen());
+    let footer = footer(&mut evening);
+    assert!(footer.contains("r resume"), "{footer}");
+    assert!(!["i tell", "p pause", "x stop"].iter().any(|it| footer.contains(it)), "{footer}");
+    evening.press("a");
+    assert_eq!(note(&evening), "reset-mail has ended; nothing to answer.");
+}
+
+#[test]
+fn new_run_names_the_agent_as_it_was_given() {
+    let mut evening = Evening::new(60, 20);
+    let agent = |evening: &Evening| match &evening.model.dialog {
+        Some(Dialog::New(dialog)) => dialog.agent.text().to_owned(),
+        _ => panic!("no dialog"),
+    };
+    evening.press("n");
+    assert_eq!(agent(&evening), "claude");
+    let error = "cannot start the agent: there is no program of that name in any directory of \
+                 PATH, and no file either (give its path, or install it, and press Enter again)";
+    evening.send(Message::Started(Err(error.to_owned())));
+    let screen = evening.screen();
+    assert!(screen.contains("again)") && screen.contains("Enter start"), "{screen}");
+}
+
+#[test]
+fn narrow_rows_keep_what_matters() {
+    let mut evening = Evening::new(60, 20);
+    let message = "the agent failed five times in a row, at last with exit code 3".into();
+    append_and_read(&mut evening, &[Event::PauseRequested], |run| run.requests.pause);
+    let screen = evening.screen();
+    assert!(screen.contains(" pausing "), "the first word stays whole: {screen}");
+    assert!(!screen.contains("pausing,"), "{screen}");
+    append_and_read(&mut evening, &[ended(Outcome::AgentFailed, message)], |run| run.end.is_some());
+    evening.release_locks();
+    let screen = evening.screen();
+    assert!(screen.contains("… Press r."), "{screen}");
 }

@@ -202,7 +202,8 @@ impl View<'_, '_> {
             return;
         }
         let mut x = margin;
-        for entry in footer_entries(place, usize::from(area.width - margin)) {
+        let works = |command| self.model.works(command, self.data);
+        for entry in footer_entries(place, usize::from(area.width - margin), works) {
             let width = u16::try_from(entry.width()).unwrap_or(u16::MAX);
             let key = self.canvas.put(x, area.y, width, entry.label, Role::Strong);
             self.canvas.put(x + key + 1, area.y, width, entry.word, Role::Muted);
