@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod actions;
+mod agent_command;
 mod check_log;
 pub mod diff;
 mod event_reader;
@@ -21,6 +22,7 @@ mod stories;
 mod transcript_window;
 mod watch_thread;
 
+pub use agent_command::agent_command;
 pub use check_log::{CheckLog, read_check_log};
 pub use event_reader::{EventReader, JournalLine};
 pub use launcher::{Launcher, NewRun};

@@ -364,6 +364,8 @@ impl Writer {
         project.update_record(|record| record.root.clone_from(&root))?;
         let run = project.run_dir(script.id());
         run.create()?;
+        let spec = serde_json::json!({ "settings": { "agent": { "command": plan.agent } } });
+        std::fs::write(run.spec(), spec.to_string())?;
         let last_ms = script.last_ms();
         std::fs::write(run.journal(), script.into_lines())?;
         let modified = SystemTime::UNIX_EPOCH

@@ -71,6 +71,7 @@ pub const GUARANTEES: &[Guarantee] = &[
     guarantee("sandbox without other programs", PORTABLE),
     guarantee("system call filter in the sandbox", LINUX_ONLY),
     guarantee("background loops in tmux", PORTABLE),
+    guarantee("terminal UI and web page, updated without polling", PORTABLE),
     guarantee("hooks and blocklist for Claude Code", PORTABLE),
 ];
 

@@ -244,7 +244,8 @@ impl RunCard {
         let CardContext { is_alive, now_ms, .. } = *context;
         let state = StateWord::of(run, is_alive);
         let last_ms = run.end.as_ref().map_or(run.clock.last_ms, |end| end.time_ms);
-        let group = state.group(last_ms, now_ms);
+        // Nobody can do anything about files that are gone.
+        let group = if context.is_removed { Group::Done } else { state.group(last_ms, now_ms) };
         let info = &run.info;
         let setup = info.setup.as_deref();
         let is_over = run.end.is_some() || !is_alive;
@@ -403,6 +404,9 @@ fn bar_result(record: &IterationRecord, is_open: bool) -> BarResult {
 fn now_text(run: &RunState, state: StateWord, context: &CardContext<'_>) -> NowText {
     if let Some(end) = &run.end {
         return end_text(run, end.outcome);
+    }
+    if context.is_removed {
+        return NowText::plain("files removed");
     }
     if state == StateWord::Interrupted {
         return NowText::plain("process is gone");

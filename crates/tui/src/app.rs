@@ -1,7 +1,7 @@
 //! The loop of `ralph ui`, and its only file with effects.
 //!
 //! One `poll(2)` waits for keys, changes of runs, signals and jobs. Without any of them, the screen
-//! wakes once a second while a run works, once a minute while one waits, and else not at all.
+//! wakes once a second while a run works, and else once a minute for its clock.
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Read, Seek, Write};
@@ -134,7 +134,7 @@ pub fn run(options: Options) -> Result<u8, Error> {
 }
 
 fn unknown_run(wanted: &str) -> Error {
-    Error::usage(format!("no run has the name or id '{wanted}'")).hint("list them: ralph ls --all")
+    Error::usage(format!("no run has the name or id '{wanted}'")).hint("list them: ralph ls")
 }
 
 fn check_terminal() -> Result<Capabilities, Error> {
@@ -223,7 +223,7 @@ impl App {
     }
 
     fn wait(&mut self) -> io::Result<()> {
-        let timeout = self.timeout().map(|it| Timespec::try_from(it).unwrap_or_default());
+        let timeout = Timespec::try_from(self.timeout()).unwrap_or_default();
         let flags = PollFlags::IN;
         let [ends, resizes] = self.signals.fds();
         let mut polled = [
@@ -233,7 +233,7 @@ impl App {
             PollFd::from_borrowed_fd(resizes, flags),
             PollFd::from_borrowed_fd(self.jobs.fd(), flags),
         ];
-        match poll(&mut polled, timeout.as_ref()) {
+        match poll(&mut polled, Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(err) => return Err(err.into()),
         }
@@ -272,24 +272,20 @@ impl App {
     }
 
     /// How long nothing on the screen changes by itself.
-    fn timeout(&self) -> Option<Duration> {
+    fn timeout(&self) -> Duration {
         if self.source.is_searching() {
-            return Some(Duration::ZERO);
+            return Duration::ZERO;
         }
         let data = self.source.data();
         let now = data.now_ms;
-        let cards = || data.overview.cards().filter(|card| card.is_alive);
+        let mut cards = data.overview.cards().filter(|card| card.is_alive);
         let is_reading = data.overview.cards().any(|card| card.reading.is_some());
-        let clock = if is_reading || cards().any(is_ticking) {
-            Some(1000)
-        } else {
-            cards().next().map(|_| 60_000)
-        };
-        let clock = clock.map(|step| step - now.rem_euclid(step));
+        let step = if is_reading || cards.any(is_ticking) { 1000 } else { 60_000 };
+        let clock = step - now.rem_euclid(step);
         let deadlines = [self.model.next_deadline_ms(), self.source.next_read_ms(self.model.tab)];
         let deadlines = deadlines.into_iter().flatten().map(|at| at - now).filter(|left| *left > 0);
-        let left = clock.into_iter().chain(deadlines).min()?;
-        Some(Duration::from_millis(u64::try_from(left).unwrap_or(0).max(1)))
+        let left = deadlines.fold(clock, i64::min);
+        Duration::from_millis(u64::try_from(left).unwrap_or(0).max(1))
     }
 
     fn message(&mut self, message: Message) {
@@ -446,11 +442,15 @@ impl App {
             JobResult::Started(result) => {
                 self.message(Message::Started(result.map_err(|err| error_text(&err))));
             }
-            JobResult::Resumed { run, result: Err(err) } => {
-                self.model.requests.retain(|request| request.run != run);
-                self.fail(error_text(&err));
+            JobResult::Resumed { run, result } => {
+                let new = self.source.update(now_ms());
+                self.message(Message::NewItems(new));
+                // The command also succeeds if there is nothing to resume.
+                let is_running = self.source.monitor.run_dir(&run).is_some_and(RunDir::is_running);
+                let result = result.map(|()| is_running).map_err(|err| error_text(&err));
+                self.message(Message::Resumed { run, result });
             }
-            JobResult::Resumed { .. } | JobResult::Report(Ok(())) => {}
+            JobResult::Report(Ok(())) => {}
             JobResult::Report(Err(err)) | JobResult::Attach(Err(err)) => {
                 self.fail(error_text(&err))
             }

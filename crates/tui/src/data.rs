@@ -36,6 +36,8 @@ pub struct RunData<'a> {
     /// There are items after these.
     pub has_newer: bool,
     pub todo: &'a [TodoItem],
+    /// As the run was started with, if that is known.
+    pub agent_command: Option<&'a str>,
     pub detail: &'a Detail,
 }
 

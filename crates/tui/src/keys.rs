@@ -239,7 +239,7 @@ pub const BINDINGS: &[Binding] = &[
         section: Section::Steer,
         label: "r",
         help: "resume",
-        footer: &[footer(&[Fleet, Wide], "r", "resume", 23, 6)],
+        footer: &[footer(&[Fleet, Wide, Activity], "r", "resume", 23, 6)],
     },
     Binding {
         keys: &[(Key::Char('x'), Command::Stop)],
@@ -320,8 +320,12 @@ impl FooterEntry {
     }
 }
 
-/// The entries of a place that fit into one line.
-pub fn footer_entries(place: Place, width: usize) -> Vec<FooterEntry> {
+/// The entries of a place that work now and fit into one line.
+pub fn footer_entries(
+    place: Place,
+    width: usize,
+    works: impl Fn(Command) -> bool,
+) -> Vec<FooterEntry> {
     let mut entries: Vec<(u8, u8, FooterEntry)> = BINDINGS
         .iter()
         .flat_map(|binding| {
@@ -334,6 +338,7 @@ pub fn footer_entries(place: Place, width: usize) -> Vec<FooterEntry> {
                 },
             )
         })
+        .filter(|(_, _, entry)| works(entry.command))
         .collect();
     entries.sort_by_key(|(order, ..)| *order);
     let total = |entries: &[(u8, u8, FooterEntry)]| -> usize {
@@ -353,7 +358,7 @@ mod tests {
     use super::*;
 
     fn line(place: Place, width: usize) -> String {
-        let entries = footer_entries(place, width);
+        let entries = footer_entries(place, width, |_| true);
         let words: Vec<_> =
             entries.iter().map(|entry| format!("{} {}", entry.label, entry.word)).collect();
         words.join("  ")

@@ -17,6 +17,7 @@ use ralph_monitor::NewRun;
 use ralph_monitor::actions::Delivery;
 use ralph_report::run_card::RunCard;
 
+pub(crate) use dialog::can_tell;
 pub use dialog::{AnswerDialog, Dialog, NewRunDialog, NewRunField, StopDialog, TellDialog};
 pub use requests::{PendingRequest, RequestKind};
 
@@ -184,6 +185,11 @@ pub enum Message {
         result: Result<(), String>,
     },
     Started(Result<String, String>),
+    /// The launcher has ended; `Ok` says whether the run works now.
+    Resumed {
+        run: String,
+        result: Result<bool, String>,
+    },
     /// The text from `$EDITOR`.
     Edited(Result<String, String>),
     Hits {
@@ -278,6 +284,10 @@ impl Model {
             }
             Message::Started(result) => {
                 self.run_started(result);
+                Vec::new()
+            }
+            Message::Resumed { run, result } => {
+                self.resumed(&run, result, data);
                 Vec::new()
             }
             Message::Edited(result) => {

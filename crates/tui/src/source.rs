@@ -6,7 +6,8 @@ use ralph_events::error::Error;
 use ralph_events::run_state::RunState;
 use ralph_monitor::diff::{DiffFile, FileDiff, RunDiff};
 use ralph_monitor::{
-    Hit, Monitor, StoriesError, TranscriptWindow, diff, read_check_log, read_stories, read_summary,
+    Hit, Monitor, StoriesError, TranscriptWindow, agent_command, diff, read_check_log,
+    read_stories, read_summary,
 };
 use ralph_report::check_view::{CheckMark, CheckView, checks};
 use ralph_report::overview::Overview;
@@ -42,6 +43,7 @@ pub(crate) struct Source {
 struct ShownRun {
     id: String,
     window: TranscriptWindow,
+    agent_command: Option<String>,
     detail: Detail,
     /// The tab, story, file or check that `detail` was read for.
     read_for: Option<ReadFor>,
@@ -138,6 +140,7 @@ impl Source {
                 has_older: !shown.window.is_at_start(),
                 has_newer: !shown.window.is_at_end(),
                 todo: shown.window.todo(),
+                agent_command: shown.agent_command.as_deref(),
                 detail: &shown.detail,
             })
         });
@@ -244,10 +247,12 @@ impl Source {
         self.shown = id.and_then(|id| {
             let run = self.monitor.run(id)?;
             let (directory, work) = (run.info.directory.clone(), Work::of(run));
-            let window = TranscriptWindow::open(self.monitor.run_dir(id)?, &directory).ok()?;
+            let dir = self.monitor.run_dir(id)?;
+            let window = TranscriptWindow::open(dir, &directory).ok()?;
             Some(ShownRun {
                 id: id.to_owned(),
                 window,
+                agent_command: agent_command(dir),
                 detail: Detail::default(),
                 read_for: None,
                 diff_read_ms: 0,

@@ -1,12 +1,39 @@
 //! Actions on the selected run. A key that cannot work says why.
 
+use ralph_report::run_card::RunCard;
 use ralph_report::state_word::StateWord;
 
-use super::{Effect, Model};
+use super::dialog::can_tell;
+use super::{Effect, Model, Note};
 use crate::data::Data;
 use crate::keys::Command;
 
+fn can_resume(card: &RunCard) -> bool {
+    match card.state {
+        _ if card.is_removed => false,
+        StateWord::Paused => true,
+        StateWord::Complete => false,
+        _ => card.is_pausing || !card.is_alive,
+    }
+}
+
 impl Model {
+    /// Whether a command does something for the selected run. The footer offers no others.
+    pub(crate) fn works(&self, command: Command, data: &Data<'_>) -> bool {
+        let card = self.selected_run().and_then(|id| data.card(id));
+        let is = |test: fn(&RunCard) -> bool| card.is_some_and(test);
+        match command {
+            Command::Answer => data.oldest_question().is_some(),
+            Command::Tell => is(can_tell),
+            Command::Pause => {
+                is(|card| card.is_alive && !card.is_pausing && card.state != StateWord::Paused)
+            }
+            Command::Resume => is(can_resume),
+            Command::Stop | Command::Attach => is(|card| card.is_alive),
+            _ => true,
+        }
+    }
+
     pub(super) fn pause(&mut self, data: &Data<'_>) -> Vec<Effect> {
         let Some(card) = self.selected_run().and_then(|id| data.card(id)) else {
             self.say("Select a run first.");
@@ -31,17 +58,34 @@ impl Model {
             self.say("Select a run first.");
             return Vec::new();
         };
-        let can_resume = match card.state {
-            StateWord::Paused => true,
-            StateWord::Complete => false,
-            _ => card.is_pausing || !card.is_alive,
-        };
-        if !can_resume {
+        if card.is_removed {
+            let text = format!("{}: its files are gone; nothing to resume.", card.name);
+            self.say(text);
+            return Vec::new();
+        }
+        if !can_resume(card) {
             let text = format!("{} is {}; nothing to resume.", card.name, card.word());
             self.say(text);
             return Vec::new();
         }
         vec![Effect::Resume(card.id.clone())]
+    }
+
+    /// Says at once why a run that ended before was not resumed.
+    pub(super) fn resumed(&mut self, run: &str, result: Result<bool, String>, data: &Data<'_>) {
+        let text = match (result, data.card(run)) {
+            (Ok(true), _) | (Ok(false), None) => return,
+            (Err(text), _) => text,
+            (Ok(false), Some(card)) => {
+                let RunCard { name, now, iteration, max_iterations: limit, .. } = card;
+                let is_used_up = *limit > 0 && iteration >= limit;
+                let more = limit.saturating_add(10);
+                let hint = is_used_up.then(|| format!(" (ralph resume {name} -n {more})"));
+                format!("{name} was not resumed: {now}{}", hint.unwrap_or_default())
+            }
+        };
+        self.requests.retain(|request| request.run != run);
+        self.note = Some(Note { text, is_failure: true });
     }
 
     pub(super) fn look_elsewhere(&mut self, command: Command, data: &Data<'_>) -> Vec<Effect> {

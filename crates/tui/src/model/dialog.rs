@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use ralph_monitor::NewRun;
 use ralph_monitor::actions::Delivery;
+use ralph_report::run_card::RunCard;
+use ralph_report::state_word::StateWord;
 
 use super::{Effect, Model, Note, RequestKind};
 use crate::data::{Data, question_of};
@@ -163,7 +165,7 @@ impl Model {
             self.say("Select a run first.");
             return;
         };
-        if !card.is_alive && card.state != ralph_report::state_word::StateWord::Interrupted {
+        if !can_tell(card) {
             let text = format!("{} has ended; no agent is left to tell.", card.name);
             self.say(text);
             return;
@@ -183,6 +185,9 @@ impl Model {
         let Some((card, question)) = asking.and_then(|card| Some((card, question_of(card)?)))
         else {
             let text = match selected {
+                Some(card) if !card.is_alive => {
+                    format!("{} has ended; nothing to answer.", card.name)
+                }
                 Some(card) => format!("{} is {}; nothing to answer.", card.name, card.word()),
                 None => "No run asks anything.".to_owned(),
             };
@@ -216,10 +221,11 @@ impl Model {
         let selected = self.selected_run().and_then(|id| data.card(id));
         let directory = selected
             .map_or_else(|| self.directory.display().to_string(), |card| card.directory.clone());
-        let agent = selected.map_or("claude", |card| card.agent.as_str()).to_owned();
+        // The name of an agent need not be a command.
+        let agent = selected.map_or(Some("claude"), |card| data.run(&card.id)?.agent_command);
         self.dialog = Some(Dialog::New(NewRunDialog {
             directory: TextField::new(directory),
-            agent: TextField::new(agent),
+            agent: TextField::new(agent.unwrap_or_default().to_owned()),
             prompt: self.draft_for("", "prompt"),
             limit: TextField::new("20".to_owned()),
             sandbox: selected.is_none_or(|card| card.sandboxed),
@@ -416,6 +422,11 @@ impl Model {
             Err(message) => dialog.set_error(message),
         }
     }
+}
+
+/// Guidance for an interrupted run waits until that is resumed.
+pub(crate) fn can_tell(card: &RunCard) -> bool {
+    card.is_alive || card.state == StateWord::Interrupted && !card.is_removed
 }
 
 /// The effect of `Enter`.

@@ -4,8 +4,9 @@ use std::io::Write;
 
 use ratatui_core::layout::Position;
 
-use ralph_events::event::{Event, FileEdit, Stamp};
+use ralph_events::event::{Event, FileEdit, Outcome, Stamp, Usage};
 use ralph_events::journal::LineEncoder;
+use ralph_events::run_state::RunState;
 use ralph_monitor::actions::Delivery;
 use ralph_monitor::sample::NOW_MS;
 
@@ -477,4 +478,159 @@ fn diff_is_read_again_when_a_tool_has_edited_a_file() {
     evening.wait_ms(due_ms - NOW_MS);
     assert!(evening.screen().contains("diff +614 −87"), "{}", evening.screen());
     assert_eq!(evening.source.next_read_ms(Tab::Activity), None);
+}
+
+#[test]
+fn refused_resume_says_why_at_once() {
+    let mut evening = Evening::new(60, 20);
+    evening.release_locks();
+    let id = evening.model.shown_run().unwrap().to_owned();
+    let resume = |evening: &mut Evening, result| {
+        let (request, run) = (RequestKind::Resume, id.clone());
+        evening.send(Message::Done { request, run, result: Ok(()) });
+        assert!(evening.screen().contains("resuming…"), "{}", evening.screen());
+        evening.send(Message::Resumed { run: id.clone(), result });
+    };
+    let long = "run 20261118-144432-3475 has reached its limit: 1 of 1 iteration (raise the total: \
+                ralph resume 20261118-144432-3475 -n 11)";
+    resume(&mut evening, Err(long.to_owned()));
+    let screen = evening.screen();
+    assert!(!screen.contains("resuming…"), "{screen}");
+    assert!(screen.contains("has reached its limit"), "{screen}");
+    assert!(screen.trim_end().ends_with("-n 11)"), "the hint is cut: {screen}");
+    // `ralph resume` also succeeds if there is nothing to resume.
+    resume(&mut evening, Ok(false));
+    assert_eq!(note(&evening), "reset-mail was not resumed: process is gone");
+    resume(&mut evening, Ok(true));
+    assert!(evening.screen().contains("resuming…"), "until the journal says so");
+}
+
+#[test]
+fn run_whose_files_are_gone_cannot_be_resumed() {
+    let mut evening = Evening::new(120, 36);
+    let id = evening.model.shown_run().unwrap().to_owned();
+    let dir = evening.source.monitor.run_dir(&id).unwrap().path.clone();
+    std::fs::rename(&dir, dir.with_extension("moved")).unwrap();
+    while evening.source.data().card(&id).is_some_and(|card| !card.is_removed) {
+        evening.source.monitor.wait(None);
+        evening.source.update(NOW_MS);
+    }
+    evening.send(Message::DataChanged);
+    select(&mut evening, "reset-mail");
+    let screen = evening.screen();
+    assert!(screen.contains("files removed"), "{screen}");
+    assert!(!screen.contains("process"), "{screen}");
+    evening.effects.clear();
+    evening.press("r");
+    assert_eq!(evening.effects, []);
+    assert_eq!(note(&evening), "reset-mail: its files are gone; nothing to resume.");
+    evening.press("i");
+    assert!(evening.model.dialog.is_none(), "nobody would read it");
+}
+
+/// Appends events, and waits until the run has the last of them.
+fn append_and_read(evening: &mut Evening, events: &[Event<'_>], is_read: fn(&RunState) -> bool) {
+    append(evening, events);
+    let id = evening.model.shown_run().unwrap().to_owned();
+    while !is_read(evening.source.monitor.state(&id).unwrap()) {
+        evening.source.monitor.wait(None);
+        evening.source.update(NOW_MS);
+    }
+    evening.send(Message::DataChanged);
+}
+
+#[test]
+fn long_question_is_wrapped_and_its_answer_is_counted() {
+    let mut evening = Evening::new(60, 20);
+    let words: Vec<String> = (1..=200).map(|number| format!("w{number}")).collect();
+    let asked =
+        Event::QuestionAsked { id: "long".into(), text: words.join(" ").into(), story: None };
+    let is_asked = |run: &RunState| run.steering.question("long").is_some();
+    append_and_read(&mut evening, &[asked], is_asked);
+    evening.press("a");
+    evening.keys(&[Key::BackTab]);
+    let small = evening.screen();
+    assert!(small.contains(" w20 ") && small.contains('…'), "{small}");
+    assert!(small.contains("Asked") && small.contains("Enter"), "the rest stays: {small}");
+    evening.resize(120, 36);
+    assert!(evening.screen().contains(" w200"), "{}", evening.screen());
+    evening.keys(&[Key::Esc]);
+    let answered = Event::QuestionAnswered { id: "long".into(), text: "Yes.".into() };
+    let is_answered =
+        |run: &RunState| run.steering.question("long").is_some_and(|question| !question.is_open());
+    append_and_read(&mut evening, &[answered], is_answered);
+    evening.press("i");
+    assert!(evening.screen().contains("waits to be delivered"), "{}", evening.screen());
+    assert!(!evening.screen().contains("Nothing else waits"));
+    evening.keys(&[Key::BackTab]);
+    assert!(evening.screen().contains("ralph tell reset-mail --clear"), "{}", evening.screen());
+}
+
+fn ended(outcome: Outcome, message: std::borrow::Cow<'static, str>) -> Event<'static> {
+    Event::RunEnded {
+        outcome,
+        exit_code: 1,
+        message,
+        iterations: 9,
+        cut_off: false,
+        duration_ms: 1,
+        usage: Usage::default(),
+        tools: 0,
+        tool_errors: 0,
+        notify: false,
+        branch: None,
+        last_failure: None,
+        used_up: None,
+    }
+}
+
+#[test]
+fn ended_run_offers_only_what_works() {
+    let mut evening = Evening::new(120, 36);
+    let footer = |evening: &mut Evening| evening.screen().lines().last().unwrap().to_owned();
+    let told = Event::GuidanceReceived { id: 77, text: "Use tabs.".into(), every: false };
+    let has_more = |run: &RunState| run.steering.guidance.iter().any(|it| it.id == 77);
+    append_and_read(&mut evening, &[told], has_more);
+    evening.keys(&[Key::Enter]);
+    assert!(evening.screen().contains("waits for iteration 10"), "{}", evening.screen());
+    assert!(footer(&mut evening).contains("i tell  p pause  x stop"), "{}", footer(&mut evening));
+    let ended = ended(Outcome::LimitReached, "limit".into());
+    append_and_read(&mut evening, &[ended], |run| run.end.is_some());
+    evening.release_locks();
+    assert!(evening.screen().contains("not delivered"), "{}", evening.screen());
+    let footer = footer(&mut evening);
+    assert!(footer.contains("r resume"), "{footer}");
+    assert!(!["i tell", "p pause", "x stop"].iter().any(|it| footer.contains(it)), "{footer}");
+    evening.press("a");
+    assert_eq!(note(&evening), "reset-mail has ended; nothing to answer.");
+}
+
+#[test]
+fn new_run_names_the_agent_as_it_was_given() {
+    let mut evening = Evening::new(60, 20);
+    let agent = |evening: &Evening| match &evening.model.dialog {
+        Some(Dialog::New(dialog)) => dialog.agent.text().to_owned(),
+        _ => panic!("no dialog"),
+    };
+    evening.press("n");
+    assert_eq!(agent(&evening), "claude");
+    let error = "cannot start the agent: there is no program of that name in any directory of \
+                 PATH, and no file either (give its path, or install it, and press Enter again)";
+    evening.send(Message::Started(Err(error.to_owned())));
+    let screen = evening.screen();
+    assert!(screen.contains("again)") && screen.contains("Enter start"), "{screen}");
+}
+
+#[test]
+fn narrow_rows_keep_what_matters() {
+    let mut evening = Evening::new(60, 20);
+    let message = "the agent failed five times in a row, at last with exit code 3".into();
+    append_and_read(&mut evening, &[Event::PauseRequested], |run| run.requests.pause);
+    let screen = evening.screen();
+    assert!(screen.contains(" pausing "), "the first word stays whole: {screen}");
+    assert!(!screen.contains("pausing,"), "{screen}");
+    append_and_read(&mut evening, &[ended(Outcome::AgentFailed, message)], |run| run.end.is_some());
+    evening.release_locks();
+    let screen = evening.screen();
+    assert!(screen.contains("… Press r."), "{screen}");
 }

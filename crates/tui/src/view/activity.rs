@@ -19,6 +19,7 @@ use super::fleet::cost_text;
 use super::{Target, View};
 use crate::canvas::{Row, Span, columns, span};
 use crate::data::{Data, RunData};
+use crate::model::can_tell;
 use crate::theme::Role;
 
 /// Where texts start, after the time.
@@ -197,6 +198,7 @@ impl View<'_, '_> {
             ItemKind::You { text, every, delivered_in, .. } => {
                 let note = match (delivered_in, every) {
                     (Some(iteration), _) => format!("delivered with iteration {iteration}"),
+                    (None, _) if !can_tell(card) => "not delivered".to_owned(),
                     (None, true) => "for every iteration".to_owned(),
                     (None, false) => format!("waits for iteration {}", card.iteration + 1),
                 };

@@ -2,6 +2,7 @@
 
 use ratatui_core::layout::{Position, Rect};
 
+use ralph_events::control_chars::strip_control_chars;
 use ralph_events::text::format_dollars;
 use ralph_monitor::actions::Delivery;
 use ralph_report::run_card::{Attention, Bar, BarResult, RunCard};
@@ -9,7 +10,7 @@ use ralph_report::state_word::StateWord;
 use ralph_report::width::wrap;
 
 use super::View;
-use crate::canvas::{Span, span};
+use crate::canvas::{Span, cut, span};
 use crate::model::{AnswerDialog, Dialog, NewRunDialog, NewRunField, StopDialog, TellDialog};
 use crate::text_field::TextField;
 use crate::theme::Role;
@@ -76,7 +77,10 @@ impl View<'_, '_> {
             y += 1;
         }
         y += 1;
-        let waiting = self.waiting_text(card);
+        let waiting = match dialog.delivery {
+            Delivery::Every => format!("To clear it: ralph tell {} --clear", card.name),
+            _ => self.waiting_text(card),
+        };
         self.remark_line(area, y, dialog.error.as_deref(), &waiting);
         let keys = [
             ("Enter", "send"),
@@ -88,14 +92,16 @@ impl View<'_, '_> {
         self.key_line(area, &keys);
     }
 
-    /// Guidance that was not delivered yet.
+    /// Guidance and answers that were not delivered yet.
     fn waiting_text(&self, card: &RunCard) -> String {
-        let guidance = self.data.run(&card.id).map(|run| run.state.steering.guidance.as_slice());
-        let waiting = guidance
-            .unwrap_or_default()
-            .iter()
-            .filter(|it| !it.cleared && it.delivered_in.is_none());
-        match waiting.count() {
+        let waiting = self.data.run(&card.id).map_or(0, |run| {
+            let steering = &run.state.steering;
+            let guidance = steering.guidance.iter();
+            let guidance = guidance.filter(|it| !it.cleared && it.delivered_in.is_none());
+            let answers = steering.questions.iter().filter_map(|it| it.answer.as_ref());
+            guidance.count() + answers.filter(|it| it.delivered_in.is_none()).count()
+        });
+        match waiting {
             0 => "Nothing else waits to be delivered.".to_owned(),
             1 => "Another message waits to be delivered.".to_owned(),
             count => format!("{count} other messages wait to be delivered."),
@@ -107,8 +113,12 @@ impl View<'_, '_> {
         let steering = self.data.run(&card.id).map(|run| &run.state.steering);
         let asked = steering.and_then(|steering| steering.question(&dialog.question));
         // The run may not be read yet; the card has its oldest question.
-        let asked = asked.map(Attention::of_question).or_else(|| card.attention.clone());
-        let Some(attention) = asked else { return };
+        let whole = asked.map(|question| Attention {
+            // Lists show only the beginning.
+            text: strip_control_chars(question.headline()),
+            ..Attention::of_question(question)
+        });
+        let Some(attention) = whole.or_else(|| card.attention.clone()) else { return };
         let open = steering.map_or(1, |steering| steering.open_questions().count());
         let at = steering.and_then(|steering| {
             steering.open_questions().position(|question| question.id == dialog.question)
@@ -119,16 +129,17 @@ impl View<'_, '_> {
             None => String::new(),
         };
         let inner = usize::from(88.min(screen.width - 2) - 6);
-        let lines =
-            |text: &str| -> usize { text.lines().map(|line| wrap(line, inner, inner).len()).sum() };
-        let context = lines(&attention.context).min(usize::from(screen.height / 3));
-        let headline = lines(&attention.text).min(4);
+        // What the other parts leave; of the text, the headline comes first.
+        let room = usize::from(screen.height.saturating_sub(13)).max(1);
+        let headline = lines(&attention.text, inner).min(room);
+        let context = lines(&attention.context, inner).min((room - headline).saturating_sub(1));
         let gap = usize::from(context > 0);
         let height = 15 + headline + context + gap;
         let height = u16::try_from(height).unwrap_or(u16::MAX);
         let area = self.open_box(screen, 88, height, &format!("{} asks", card.name), &remark);
         let mut y = area.y + 1;
-        y = self.paragraph(Rect { height: 5, ..area }, y, &attention.text, Role::Strong) + 1;
+        let room = Rect { height: 1 + u16::try_from(headline).unwrap_or(1), ..area };
+        y = self.paragraph(room, y, &attention.text, Role::Strong) + 1;
         if context > 0 {
             let room = Rect { height: y - area.y + u16::try_from(context).unwrap_or(0), ..area };
             y = self.paragraph(room, y, &attention.context, Role::Ink) + 1;
@@ -208,8 +219,9 @@ impl View<'_, '_> {
             };
             y += 1;
         }
+        // The keys of this dialog stand a line lower.
         self.remark_line(
-            area,
+            Rect { height: area.height + 1, ..area },
             y,
             dialog.error.as_deref(),
             "In each case the run can be resumed with r.",
@@ -224,7 +236,12 @@ impl View<'_, '_> {
     }
 
     fn new_run(&mut self, screen: Rect, dialog: &NewRunDialog) {
-        let area = self.open_box(screen, 80, 19, "new run", "");
+        let inner = usize::from(80.min(screen.width - 2) - 6);
+        let error = dialog.error.as_deref().map_or(0, |error| lines(error, inner));
+        // A long error makes the box higher.
+        let extra = u16::try_from(error.saturating_sub(2)).unwrap_or_default().min(6);
+        let area = self.open_box(screen, 80, 19 + extra, "new run", "");
+        let height = area.height - extra;
         let mut y = area.y + 1;
         for field in NewRunField::ALL {
             let focused = dialog.focus == field;
@@ -239,7 +256,7 @@ impl View<'_, '_> {
             self.canvas.put(area.x, y, 10, label, role);
             let place = |height: u16| Rect { x: area.x + 12, y, width: area.width - 12, height };
             let rows = match field {
-                NewRunField::Prompt => area.height.saturating_sub(14).clamp(2, 5),
+                NewRunField::Prompt => height.saturating_sub(14).clamp(2, 5),
                 _ => 1,
             };
             match field {
@@ -259,13 +276,13 @@ impl View<'_, '_> {
                     );
                 }
             }
-            y += rows + u16::from(area.height >= 17 || field == NewRunField::Prompt);
+            y += rows + u16::from(height >= 17 || field == NewRunField::Prompt);
         }
         let text = match dialog.is_starting {
             true => "Starting in the background…",
             false => "It runs in the background, in a tmux window.",
         };
-        self.remark_line(area, area.bottom() - 4, dialog.error.as_deref(), text);
+        self.remark_line(area, y.max(area.bottom() - 4 - extra), dialog.error.as_deref(), text);
         let keys = [
             ("Enter", "start"),
             ("Tab", "next field"),
@@ -295,6 +312,7 @@ impl View<'_, '_> {
 
     /// An error, or a remark.
     fn remark_line(&mut self, area: Rect, y: u16, error: Option<&str>, remark: &str) {
+        let area = Rect { height: area.height.saturating_sub(2), ..area };
         match error {
             Some(error) => self.paragraph(area, y, error, Role::Failed),
             None => self.paragraph(area, y, remark, Role::Muted),
@@ -317,19 +335,33 @@ impl View<'_, '_> {
         self.canvas.put_spans(area.x, area.bottom() - 2, area.width + 2, &spans);
     }
 
-    /// Wraps a text. Returns the line after it.
+    /// Wraps a text, with an ellipsis if there is more than fits. Returns the line after it.
     fn paragraph(&mut self, area: Rect, y: u16, text: &str, role: Role) -> u16 {
         let width = usize::from(area.width);
-        let lines = text
+        let mut lines = text
             .lines()
-            .flat_map(|line| wrap(line, width, width).into_iter().map(move |range| &line[range]));
+            .flat_map(|line| wrap(line, width, width).into_iter().map(move |range| &line[range]))
+            .peekable();
         let mut next = y;
-        for (y, line) in (y..area.bottom()).zip(lines) {
-            self.canvas.put(area.x, y, area.width, line, role);
-            next = y + 1;
+        while next < area.bottom()
+            && let Some(line) = lines.next()
+        {
+            let is_cut = next + 1 == area.bottom() && lines.peek().is_some();
+            let line = match is_cut {
+                true => {
+                    cut(line.trim_end(), width.saturating_sub(2), "") + self.canvas.theme.ellipsis()
+                }
+                false => line.to_owned(),
+            };
+            self.canvas.put(area.x, next, area.width, &line, role);
+            next += 1;
         }
         next
     }
+}
+
+fn lines(text: &str, width: usize) -> usize {
+    text.lines().map(|line| wrap(line, width, width).len()).sum()
 }
 
 /// The rest of the running iteration, by the average of the finished ones.

@@ -7,6 +7,7 @@ use ralph_events::text::format_dollars;
 use ralph_report::overview::{Section, SectionKind, UnreadableProject};
 use ralph_report::run_card::{AttentionKind, RunCard};
 use ralph_report::state_word::{Group, StateWord};
+use ralph_report::width::display_width;
 
 use super::bars::bars;
 use super::{Target, View, margin};
@@ -298,12 +299,15 @@ impl View<'_, '_> {
             (Some(note), _) => cut(note, room, self.canvas.theme.ellipsis()),
             _ => {
                 let ellipsis = if self.canvas.theme.ascii { "." } else { "…" };
-                let word = match card.word() {
-                    word @ ("pausing" | "stopping") => format!("{word}, "),
-                    _ => String::new(),
-                };
-                let now = card.now.fit(room.saturating_sub(word.len()), ellipsis);
-                format!("{word}{now}")
+                let word = card.word();
+                if !matches!(word, "pausing" | "stopping") {
+                    return card.now.fit(room, ellipsis);
+                }
+                let whole = format!("{word}, {}", card.now);
+                if display_width(&whole) <= room {
+                    return whole;
+                }
+                format!("{word} {}", card.now.time).trim_end().to_owned()
             }
         }
     }
@@ -312,27 +316,29 @@ impl View<'_, '_> {
         let Some(attention) = &card.attention else { return };
         let x = row.x + columns.name.0;
         let width = row.width - columns.name.0 - 1;
-        let mut left = match attention.kind {
+        let has_time = columns.project.is_some();
+        let ago = if has_time { self.data.ago(attention.since_ms) } else { String::new() };
+        let left = match attention.kind {
             AttentionKind::Question => {
                 vec![span("asks ", Role::Attention), span(&attention.text, Role::Ink)]
             }
-            _ => vec![span(format!("{} ", attention.text), Role::Failed)],
+            kind => {
+                let (long, short) = match (kind, attention.remedy) {
+                    (AttentionKind::Dialog, remedy) => (format!("{remedy}: t."), "Press t."),
+                    (_, "") => ("Press r to resume.".to_owned(), "Press r."),
+                    (_, remedy) => (format!("{remedy}, then press r."), "Press r."),
+                };
+                let gap = if ago.is_empty() { 0 } else { ago.len() + 1 };
+                let room = usize::from(width).saturating_sub(gap);
+                let is_short = display_width(&attention.text) + 1 + long.len() > room;
+                let action = if is_short { short.to_owned() } else { long };
+                // What to do is never cut.
+                let room = room.saturating_sub(action.len() + 1);
+                let cause = cut(&attention.text, room, self.canvas.theme.ellipsis());
+                vec![span(format!("{cause} "), Role::Failed), span(action, Role::Ink)]
+            }
         };
-        if attention.kind == AttentionKind::Problem {
-            let remedy = match attention.remedy {
-                "" => "Press r to resume.".to_owned(),
-                remedy => format!("{remedy}, then press r."),
-            };
-            let used: usize = left.iter().map(|span| span.text.chars().count()).sum();
-            let is_short = used + remedy.len() + 9 > usize::from(width);
-            left.push(span(if is_short { "Press r.".to_owned() } else { remedy }, Role::Ink));
-        } else if attention.kind == AttentionKind::Dialog {
-            left.push(span(format!("{}: t.", attention.remedy), Role::Ink));
-        }
-        let mut line = Row::new(left);
-        if columns.project.is_some() {
-            line.right = vec![span(self.data.ago(attention.since_ms), Role::Muted)];
-        }
+        let line = Row::new(left).with_right(vec![span(ago, Role::Muted)]);
         self.canvas.row(Rect { x, width, ..row }, &line);
         self.layout.hits.push((row, Target::Run(card.id.clone())));
     }
@@ -379,11 +385,31 @@ pub(super) fn sign_role(card: &RunCard) -> Role {
     }
 }
 
-/// `$4.37`; without cents from a hundred dollars on; empty if unknown.
+/// `$4.37`, at most six columns; without cents from a hundred dollars on; empty if unknown.
 pub(super) fn cost_text(cost: Cost) -> String {
     match cost.usd() {
-        Some(usd) if usd >= 100.0 => format!("${usd:.0}"),
+        Some(usd) if usd >= 99.995 => format!("${usd:.0}"),
+        Some(usd) if usd > 0.0 && usd < 0.01 => "<$0.01".to_owned(),
         Some(usd) => format_dollars(usd),
         None => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cost_leaves_a_space_after_the_time() {
+        for usd in [0.0, 0.003, 0.01, 9.999, 99.994, 99.999, 1234.0] {
+            let text = cost_text(Cost { reported: Some(usd), estimated: None });
+            for width in [60, 80, 120] {
+                let columns = Columns::for_width(width);
+                let room = usize::from(columns.cost_end - columns.time_end);
+                assert!(text.len() < room, "{text} at {width}");
+            }
+        }
+        let small = Cost { reported: Some(0.003), estimated: None };
+        assert_eq!(cost_text(small), "<$0.01");
     }
 }

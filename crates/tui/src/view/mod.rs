@@ -16,6 +16,7 @@ pub(crate) mod tests;
 
 pub(crate) use fleet::{FleetLine, fleet_lines};
 
+use ralph_report::width::wrap;
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::{Position, Rect};
 
@@ -181,9 +182,7 @@ impl View<'_, '_> {
         }
         let used = self.canvas.put_spans(margin, area.y, area.width - margin, &spans);
         let clock = self.data.clock(self.data.now_ms);
-        // It stands still while no run is alive.
-        let is_alive = overview.cards().any(|card| card.is_alive);
-        if is_alive && used + columns(&clock) + 24 <= area.width {
+        if used + columns(&clock) + 24 <= area.width {
             self.canvas.put_right(area.right() - 1, area.y, &clock, Role::Muted);
         }
     }
@@ -199,17 +198,33 @@ impl View<'_, '_> {
         }
         if let Some(note) = &self.model.note {
             let role = if note.is_failure { Role::Failed } else { Role::Ink };
-            self.canvas.put(margin, area.y, area.width - margin, &note.text, role);
+            self.note(Rect { x: margin, width: area.width - margin, ..area }, &note.text, role);
             return;
         }
         let mut x = margin;
-        for entry in footer_entries(place, usize::from(area.width - margin)) {
+        let works = |command| self.model.works(command, self.data);
+        for entry in footer_entries(place, usize::from(area.width - margin), works) {
             let width = u16::try_from(entry.width()).unwrap_or(u16::MAX);
             let key = self.canvas.put(x, area.y, width, entry.label, Role::Strong);
             self.canvas.put(x + key + 1, area.y, width, entry.word, Role::Muted);
             let hit = Rect { x, width, ..area };
             self.layout.hits.push((hit, Target::Command(entry.command)));
             x += width + 2;
+        }
+    }
+
+    /// The last lines of the screen, as many as the text needs.
+    fn note(&mut self, last: Rect, text: &str, role: Role) {
+        const MAX_LINES: usize = 4;
+        let width = usize::from(last.width);
+        let mut lines: Vec<&str> =
+            wrap(text, width, width).into_iter().map(|range| text[range].trim_end()).collect();
+        lines.truncate(MAX_LINES);
+        let above = u16::try_from(lines.len().saturating_sub(1)).unwrap_or_default();
+        let top = last.y - above;
+        self.canvas.clear(Rect { x: 0, y: top, width: last.right(), height: above + 1 });
+        for (y, line) in (top..).zip(lines) {
+            self.canvas.put(last.x, y, last.width, line, role);
         }
     }
 
