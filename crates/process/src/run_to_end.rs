@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::{ChildEnd, Launch, Occurrence, Signal, System, interrupts};
@@ -32,8 +33,10 @@ pub fn run_to_end(
     run_exclusive(&launch, timeout)
 }
 
-/// Like [`run_to_end`], for any launch.
+/// Like [`run_to_end`], for any launch. Threads take turns.
 pub fn run_exclusive(launch: &Launch<'_>, timeout: Duration) -> io::Result<CommandOutput> {
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let output = System::with_child_signals_only()?.wait_to_end(launch, timeout);
     if output.as_ref().is_err_and(|err| err.kind() == io::ErrorKind::Interrupted) {
         interrupts::record_interrupt();
