@@ -59,7 +59,7 @@ impl Screen {
 
     fn close(mut self) -> io::Result<()> {
         self.terminal.write_all(b"q")?;
-        // It cannot leave before its last frames are read. The end is an error: nobody has the terminal open.
+        // It cannot leave before its last frames are read. Reading fails once the program has left.
         let mut bytes = vec![0; 1 << 16];
         while self.terminal.read(&mut bytes).is_ok_and(|count| count > 0) {}
         let code = self.child.wait()?;

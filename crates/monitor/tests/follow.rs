@@ -164,7 +164,7 @@ fn run_that_had_written_nothing_yet_and_recreated_project_are_seen() {
     let mut files = RunFiles::create(dir.clone(), 0).unwrap();
     files.append_journal(&started(&dir.id, std::process::id())).unwrap();
     expect_card(&mut monitor, &dir.id, |card| card.state == StateWord::Working);
-    // Somebody removes everything and starts again.
+    // All files are removed, and a new run starts.
     drop(files);
     std::fs::remove_dir_all(project.runs_dir().parent().unwrap()).unwrap();
     expect_card(&mut monitor, &dir.id, |card| card.is_removed);
@@ -316,7 +316,7 @@ fn many_runs_have_cards_before_all_of_them_are_read() {
     let is_known = |card: &RunCard| card.name == "night" && card.state == StateWord::Complete;
     assert!(cards.len() == runs.len() && cards.iter().all(is_known), "{cards:?}");
     assert!(cards.iter().any(|card| card.reading.is_some()), "the first screen waits for all");
-    // Whoever asks for a run that waits to be read gets its ends.
+    // A run that is not read yet shows its start and its end.
     let week = std::time::SystemTime::now() - Duration::from_secs(7 * 86_400);
     for run in &runs {
         File::options().append(true).open(run.journal()).unwrap().set_modified(week).unwrap();

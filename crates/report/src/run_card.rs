@@ -244,7 +244,7 @@ impl RunCard {
         let CardContext { is_alive, now_ms, .. } = *context;
         let state = StateWord::of(run, is_alive);
         let last_ms = run.end.as_ref().map_or(run.clock.last_ms, |end| end.time_ms);
-        // Nobody can do anything about files that are gone.
+        // Files that are gone need no action.
         let group = if context.is_removed { Group::Done } else { state.group(last_ms, now_ms) };
         let info = &run.info;
         let setup = info.setup.as_deref();

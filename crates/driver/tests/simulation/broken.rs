@@ -175,7 +175,7 @@ impl Fault {
                 Event::IterationEnded { .. } if fault == Some(Fault::StampsLate) => {
                     entry.at.iteration += 1;
                 }
-                // The run goes on as if it had not said this.
+                // The run continues as if it had not said this.
                 Event::Unparked if fault == Some(Fault::WorksParked) => {
                     entry.event = Event::Warning { message: "".into() };
                 }

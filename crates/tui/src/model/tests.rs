@@ -525,7 +525,7 @@ fn run_whose_files_are_gone_cannot_be_resumed() {
     assert_eq!(evening.effects, []);
     assert_eq!(note(&evening), "reset-mail: its files are gone; nothing to resume.");
     evening.press("i");
-    assert!(evening.model.dialog.is_none(), "nobody would read it");
+    assert!(evening.model.dialog.is_none(), "no agent is left to tell");
 }
 
 /// Appends events, and waits until the run has the last of them.

@@ -83,7 +83,7 @@ pub(crate) fn moved_page(to: &str) -> String {
     bare("Welcome", &html! { p { a href=(to) { "Continue" } } }, &refresh)
 }
 
-/// Without style, which nobody gets without a token.
+/// Plain: the style sheet needs a token, too.
 pub(crate) fn refusal_page(title: &str, hint: &str) -> String {
     bare(title, &html! { h1 { (title) } p { (hint) } }, &html! {})
 }
