@@ -356,7 +356,7 @@ fn version_numbers(version: &str) -> Vec<u64> {
 fn bars(run: &RunState, is_alive: bool, now_ms: i64) -> Vec<Bar> {
     let bar = |record: &IterationRecord, is_open: bool| Bar {
         iteration: record.number,
-        duration_ms: record.active_ms(is_open.then_some(now_ms)),
+        duration_ms: run.iteration_ms(record, is_open.then_some(now_ms)),
         result: bar_result(record, is_open),
         cost: run.iteration_cost(record),
         tools: record.tools,

@@ -212,8 +212,9 @@ impl WorkerState {
 
     /// Returns the working time until `now`.
     pub fn elapsed_ms(&self, now: DateTime) -> Option<u64> {
-        let until = match &self.paused_since {
-            Some(paused) => paused.parse().ok()?,
+        let ended = self.ended.as_ref().filter(|_| self.has_end());
+        let until = match self.paused_since.as_ref().or(ended) {
+            Some(time) => time.parse().ok()?,
             None => now,
         };
         Some(between_ms(&self.started, until)?.saturating_sub(self.paused_ms))
@@ -490,9 +491,14 @@ impl WorkerTracker {
         }
     }
 
-    /// Ends a worker whose loop is gone, with the lines that the loop would have written.
-    pub fn mark_killed(&mut self, time_ms: i64) -> WorkerLines {
+    /// Ends a worker whose loop is gone, with the lines that the loop would have written. `run` is what it has done.
+    pub fn mark_killed(&mut self, time_ms: i64, run: &RunState) -> WorkerLines {
         let time = self.time(time_ms);
+        if !run.is_empty() {
+            self.update_clock(run.clock.last_ms, run);
+            let last_alive = format_time(self.time(run.clock.last_ms));
+            self.state.paused_since.get_or_insert(last_alive);
+        }
         let mut lines = WorkerLines::default();
         let state = &mut self.state;
         if std::mem::take(&mut state.iteration_open) {

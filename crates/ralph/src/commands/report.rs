@@ -111,9 +111,7 @@ pub(crate) fn open_in_browser(run_id: &str) -> Result<(), Error> {
 
 fn summarize(project: &Project, dir: &RunDir) -> Result<Summary, Error> {
     let mut state = RunState::read(read_journal(dir)?);
-    if let Some(time_ms) = dir.last_alive_ms(state.clock.last_ms) {
-        state.alive_at(time_ms);
-    }
+    dir.add_last_alive(&mut state);
     let running_at = dir.is_running().then(|| jiff::Timestamp::now().as_millisecond());
     let mut facts = Summary::of(&state, running_at);
     // A run in progress may be about to send the notification.

@@ -264,8 +264,9 @@ fn end_dead_worker(worker: &Worker) -> Result<(), Error> {
     if state.status.has_ended() {
         return Ok(());
     }
+    let run = worker.run().and_then(|(_, run)| run.read_state().ok()).unwrap_or_default();
     let mut tracker = WorkerTracker::new(state, TimeZone::system());
-    let update = tracker.mark_killed(Timestamp::now().as_millisecond());
+    let update = tracker.mark_killed(Timestamp::now().as_millisecond(), &run);
     worker
         .append_log(&update.log_lines)
         .and_then(|()| worker.save(&tracker.state))
