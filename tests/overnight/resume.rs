@@ -183,7 +183,7 @@ fn interrupted_run_can_be_resumed() {
     wait_until(LONG, || running.stderr().contains("Received signal"));
     project.write("go", "");
     running.wait().code(130).stdout_has("ralph resume ");
-    resume(&project, &[]).code(0).stdout_has("Resumed after an interruption");
+    resume(&project, &[]).code(0).stdout_has("Resumed after you stopped it");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::check_view;
 use crate::run_table::cost_text;
-use crate::state_word::{Group, StateWord};
+use crate::state_word::{Group, StateWord, end_cause};
 use crate::status_line::{format_span, one_line, tool_subject};
 use crate::terminal::plural;
 use crate::time_text::format_local;
@@ -466,27 +466,16 @@ fn tool_text(tool: &OpenTool, directory: &str, now_ms: i64) -> NowText {
 }
 
 fn end_text(run: &RunState, outcome: Outcome) -> NowText {
-    let text = match outcome {
-        Outcome::Complete => {
-            let proof = match (&run.tasks, check_view::passing_checks(run).1) {
-                (Some(tasks), _) => format!("{}/{} stories", tasks.done, tasks.total),
-                (None, 0) => "no checks".to_owned(),
-                (None, _) => "checks pass".to_owned(),
-            };
-            let text = format!("complete, {proof}");
-            return NowText { short: proof, ..NowText::plain(text) };
-        }
-        Outcome::CompleteScmFailed => "SCM task failed",
-        Outcome::LimitReached => "iteration limit",
-        Outcome::Interrupted => "stopped by you",
-        Outcome::Budget => "budget used up",
-        Outcome::Stalled => "no progress",
-        Outcome::AgentFailed => "agent kept failing",
-        Outcome::CredentialsRefused => "credentials refused",
-        Outcome::PromptMissing => "prompt is gone",
-        Outcome::InternalError => "ralph failed",
+    if let Some(cause) = end_cause(outcome) {
+        return NowText::plain(cause);
+    }
+    let proof = match (&run.tasks, check_view::passing_checks(run).1) {
+        (Some(tasks), _) => format!("{}/{} stories", tasks.done, tasks.total),
+        (None, 0) => "no checks".to_owned(),
+        (None, _) => "checks pass".to_owned(),
     };
-    NowText::plain(text)
+    let text = format!("complete, {proof}");
+    NowText { short: proof, ..NowText::plain(text) }
 }
 
 /// The oldest question, a dialog, or what broke.

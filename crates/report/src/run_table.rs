@@ -4,7 +4,7 @@ use jiff::tz::TimeZone;
 use serde::Serialize;
 
 use super::width;
-use crate::state_word::StateWord;
+use crate::state_word::{StateWord, end_cause};
 use crate::table::{self, Column};
 use crate::time_text::format_local;
 use ralph_events::event::{Outcome, Usage};
@@ -27,33 +27,13 @@ impl RunRow {
         StateWord::of(&self.run, self.running)
     }
 
-    /// The state, with the cause of an end: `failed (stalled)`.
     fn state_label(&self) -> String {
-        let state = self.state().as_str();
-        match self.run.outcome().and_then(end_cause) {
-            Some(cause) => format!("{state} ({cause})"),
-            None => state.to_owned(),
-        }
+        self.state().with_cause(self.run.outcome().and_then(end_cause))
     }
 
     fn duration_ms(&self, now_ms: i64) -> u64 {
         self.run.duration_ms(self.running.then_some(now_ms))
     }
-}
-
-fn end_cause(outcome: Outcome) -> Option<&'static str> {
-    Some(match outcome {
-        Outcome::Complete => return None,
-        Outcome::CompleteScmFailed => "SCM",
-        Outcome::LimitReached => "limit",
-        Outcome::Interrupted => "stopped",
-        Outcome::Budget => "budget",
-        Outcome::Stalled => "stalled",
-        Outcome::AgentFailed => "agent",
-        Outcome::CredentialsRefused => "credentials",
-        Outcome::PromptMissing => "prompt",
-        Outcome::InternalError => "ralph",
-    })
 }
 
 /// Completes "Resumed after …".
@@ -62,7 +42,7 @@ pub(super) fn continued_after_text(outcome: Option<Outcome>) -> &'static str {
         None => "a crash",
         Some(Outcome::Complete | Outcome::CompleteScmFailed) => "completion",
         Some(Outcome::LimitReached) => "the iteration limit",
-        Some(Outcome::Interrupted) => "an interruption",
+        Some(Outcome::Interrupted) => "you stopped it",
         Some(Outcome::Budget) => "a used-up budget",
         Some(Outcome::Stalled) => "a stall",
         Some(Outcome::AgentFailed) => "repeated agent failures",
@@ -223,8 +203,8 @@ mod tests {
             ended.end.as_mut().unwrap().outcome = outcome;
             row(ended, false).state_label()
         };
-        assert_eq!(label(Outcome::LimitReached), "ended (limit)");
-        assert_eq!(label(Outcome::Stalled), "failed (stalled)");
+        assert_eq!(label(Outcome::LimitReached), "ended (iteration limit)");
+        assert_eq!(label(Outcome::Stalled), "failed (no progress)");
         for (activity, word) in [
             (Activity::Paused { since_ms: 1 }, "paused"),
             (Activity::Waiting { reason: WaitReason::RateLimit, until_ms: 1 }, "waiting"),

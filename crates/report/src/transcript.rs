@@ -13,7 +13,7 @@ use crate::terminal::{describe_cause, describe_class, describe_outcome, plural};
 use crate::warning_text::warning_text;
 use ralph_events::control_chars::strip_control_chars;
 use ralph_events::event::{
-    Entry, Event, Exit, FileEdit, Purpose, Stamp, Stream, TodoItem, TodoStatus, WaitReason,
+    Entry, Event, Exit, FileEdit, Outcome, Purpose, Stamp, Stream, TodoItem, TodoStatus, WaitReason,
 };
 use ralph_events::text;
 
@@ -782,6 +782,7 @@ fn notice_text(event: &Event<'_>) -> Option<(Level, String)> {
             };
             let words = describe_outcome(*outcome);
             match message.trim() {
+                _ if *outcome == Outcome::Interrupted => (level, words.to_owned()),
                 "" => (level, words.to_owned()),
                 message => (level, format!("{words}: {message}")),
             }

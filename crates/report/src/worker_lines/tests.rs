@@ -448,3 +448,31 @@ fn word_of_the_state_file_is_that_of_the_journal() {
         assert_eq!(state.state_word(true), word, "{file}");
     }
 }
+
+#[test]
+fn lists_have_the_same_words_for_every_end() {
+    use Outcome::*;
+    for (outcome, words) in [
+        (Complete, "complete"),
+        (CompleteScmFailed, "failed (SCM task failed)"),
+        (LimitReached, "ended (iteration limit)"),
+        (Budget, "ended (budget used up)"),
+        (Interrupted, "ended (stopped by you)"),
+        (Stalled, "failed (no progress)"),
+        // The file of a worker has one outcome for several failures.
+        (AgentFailed, "failed"),
+        (CredentialsRefused, "failed"),
+    ] {
+        let exit_code = if outcome == CompleteScmFailed { exit_code::SCM_FAILED } else { 1 };
+        let mut follower = follower();
+        follower.apply(at(1), &run_ended(outcome, exit_code, 1));
+        assert_eq!(follower.tracker.state.state_text(false), words);
+        let (id, run) = ("r".to_owned(), follower.run.clone());
+        let row = crate::run_table::RunRow { id, run, running: false };
+        let table = crate::run_table::table(&[row], &TimeZone::UTC, 0, None);
+        assert!(table.contains(words), "{words}: {table}");
+        let text = follower.tracker.state.end_text();
+        let message = if outcome == Interrupted { "stopped by you" } else { "the message" };
+        assert!(text.ends_with(&format!("({message})")), "{text}");
+    }
+}

@@ -7,7 +7,6 @@ use crate::workers::registry::Workers;
 use crate::workers::store::{StoredState, Worker};
 use ralph_events::control_chars::strip_control_chars;
 use ralph_events::error::Error;
-use ralph_events::exit_code;
 use ralph_events::json_writer;
 use ralph_events::text;
 use ralph_report::output::OutputStream;
@@ -59,15 +58,8 @@ impl WorkerRow {
     /// For people: the same words as everywhere.
     fn described_status(&self) -> String {
         let StoredState::State(state) = &self.state else { return self.status().to_owned() };
-        let word = word(state, self.alive);
-        match state.outcome {
-            _ if has_failed_scm(state) => format!("{word} (SCM)"),
-            Some(outcome) if state.status.has_ended() && outcome.as_str() != word => {
-                format!("{word} ({})", outcome.as_str())
-            }
-            None if word == "ended" => format!("{word} (stopped)"),
-            _ => word.to_owned(),
-        }
+        requested_word(state, self.alive)
+            .map_or_else(|| state.state_text(self.alive), str::to_owned)
     }
 
     /// Order of the table: needs you, working, waiting, done. Times in `state.json` sort as text.
@@ -97,16 +89,12 @@ impl WorkerRow {
     }
 }
 
-fn has_failed_scm(state: &WorkerState) -> bool {
-    state.exit_code == Some(exit_code::SCM_FAILED)
-}
-
 /// `pausing` and `stopping` until the run has done so.
-fn word(state: &WorkerState, alive: bool) -> &'static str {
+fn requested_word(state: &WorkerState, alive: bool) -> Option<&'static str> {
     match () {
-        () if alive && state.stopping => "stopping",
-        () if state.is_pausing(alive) => "pausing",
-        () => state.state_word(alive).as_str(),
+        () if alive && state.stopping => Some("stopping"),
+        () if state.is_pausing(alive) => Some("pausing"),
+        () => None,
     }
 }
 
@@ -298,17 +286,15 @@ fn describe_worker(row: &WorkerRow) -> String {
 
 /// `handle` selects the run on a command line.
 fn describe(state: &WorkerState, handle: &str, alive: bool, elapsed_ms: Option<u64>) -> String {
-    let mut status = word(state, alive).to_owned();
-    let details = if state.status.has_ended() {
-        state.message.clone()
-    } else if !alive {
-        Some(format!("continue it with `ralph resume {handle}`"))
-    } else {
-        state.last_event.clone().filter(|_| state.waiting)
+    let word = || state.state_word(alive);
+    let status = match requested_word(state, alive) {
+        Some(word) => word.to_owned(),
+        None if state.status.has_ended() => state.end_text(),
+        None if !alive => {
+            word().with_cause(Some(&format!("continue it with `ralph resume {handle}`")))
+        }
+        None => word().with_cause(state.last_event.as_deref().filter(|_| state.waiting)),
     };
-    if let Some(details) = details {
-        status.push_str(&format!(" ({details})"));
-    }
     let iteration = format!("{}/{}", state.current_iteration, state.max_iterations);
     let inactivity = match state.inactivity_timeout {
         0 => "none".to_owned(),
