@@ -173,6 +173,7 @@ pub fn json(rows: &[RunRow], now_ms: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sample_events::run_started;
     use ralph_events::event::{Entry, Event, Purpose, Stamp, WaitReason};
     use ralph_events::run_state::Activity;
 
@@ -326,28 +327,12 @@ RUN              STARTED           STATE     TIME   COST
             run.apply(&Entry { at, event });
             run.duration_ms(Some(1_000_000 + 500_000)) / 1_000
         };
-        let started = || Event::RunStarted {
-            branch: None,
-            streams_text: false,
-            name: None,
-            plain_text: false,
-            setup: None,
-            run: "r".into(),
-            version: "1".into(),
-            command: "spawn".into(),
-            directory: "/p".into(),
-            pid: 1,
-            agent: "claude".into(),
-            prompt: "".into(),
-            completion: "".into(),
-            max_iterations: 5,
-        };
-        assert_eq!(at(0, started()), 500);
+        assert_eq!(at(0, run_started()), 500);
         assert_eq!(at(10, Event::Paused), 10);
         assert_eq!(at(110, Event::Resumed { max_iterations: 5 }), 400);
         assert_eq!(at(120, Event::Paused), 20);
         // Another process resumes the run.
-        assert_eq!(at(300, started()), 220);
+        assert_eq!(at(300, run_started()), 220);
     }
 
     #[test]

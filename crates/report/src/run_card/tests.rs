@@ -1,32 +1,14 @@
 use super::*;
+use crate::sample_events::{run_ended, run_started};
 use ralph_events::event::{Class, Event, Exit, FailAction, Outcome, Purpose, Stamp, Usage};
 
 const MINUTE: i64 = 60_000;
 /// A quarter of an hour after the start of the run.
 const NOW: i64 = 15 * MINUTE;
 
-fn started() -> Event<'static> {
-    Event::RunStarted {
-        run: "r".into(),
-        version: "0.2.0".into(),
-        command: "run".into(),
-        directory: "/src/shop".into(),
-        pid: 7,
-        agent: "codex".into(),
-        prompt: "p".into(),
-        completion: "".into(),
-        max_iterations: 5,
-        branch: None,
-        name: Some("night".into()),
-        streams_text: false,
-        plain_text: false,
-        setup: None,
-    }
-}
-
 fn working() -> Vec<Event<'static>> {
     let agent = Event::AgentStarted { purpose: Purpose::Work, pid: 1, argv: Vec::new() };
-    vec![started(), Event::IterationStarted { max_iterations: 5 }, agent]
+    vec![run_started(), Event::IterationStarted { max_iterations: 5 }, agent]
 }
 
 fn tool(name: &'static str, summary: &'static str) -> Event<'static> {
@@ -60,21 +42,7 @@ fn iteration_ended() -> Event<'static> {
 }
 
 fn ended(outcome: Outcome) -> Event<'static> {
-    Event::RunEnded {
-        outcome,
-        exit_code: 0,
-        message: "it says why".into(),
-        iterations: 1,
-        cut_off: false,
-        duration_ms: 1,
-        usage: Usage::default(),
-        tools: 0,
-        tool_errors: 0,
-        notify: false,
-        branch: None,
-        last_failure: None,
-        used_up: None,
-    }
+    run_ended(outcome, 0, "it says why", 1)
 }
 
 fn tasks(done: u32, total: u32) -> Event<'static> {
@@ -122,7 +90,7 @@ fn card_has_word_group_sign_and_now_of_every_state() {
     let scm = Event::ScmStarted { task: "commit".into(), argv: Vec::new() };
     let dialog = Event::DialogOpened { dialog: "trust".into() };
     let cases: Vec<(Vec<Event<'_>>, bool, &str)> = vec![
-        (vec![started()], true, "working working ● * | working"),
+        (vec![run_started()], true, "working working ● * | working"),
         (vec![], true, "working working ● * | agent thinking 13m0s"),
         (vec![tool("Bash", "cargo test")], true, "working working ● * | Bash(cargo test) 12m0s"),
         (
@@ -195,7 +163,7 @@ fn failure_needs_a_person_for_a_day_or_until_it_is_resumed() {
         let card = card(&events, false, now_ms);
         assert_eq!((card.group, card.sign()), (group, sign));
     }
-    events.push(started());
+    events.push(run_started());
     assert_eq!(card(&events, true, NOW).group, Group::Working);
     let killed = card(&working(), false, 2 * MINUTE + day);
     assert_eq!((killed.group, killed.sign()), (Group::Done, "✗"));
@@ -228,7 +196,7 @@ fn bars_tell_passed_failed_interrupted_and_running_iterations() {
     };
     let cost = |usd: f64| Usage { cost_usd: Some(usd), ..Usage::default() };
     let agent = || Event::AgentStarted { purpose: Purpose::Work, pid: 1, argv: Vec::new() };
-    apply(0, 0, started());
+    apply(0, 0, run_started());
     for (iteration, passed) in [(1, true), (2, false)] {
         let start = i64::from(iteration) * MINUTE;
         apply(start, iteration, Event::IterationStarted { max_iterations: 5 });

@@ -1,4 +1,5 @@
 use super::*;
+use crate::sample_events::agent_ended;
 use ralph_events::event::{Class, EndCause, Usage};
 
 fn apply(transcript: &mut Transcript, minute: i64, event: Event<'_>) -> Vec<u64> {
@@ -31,26 +32,6 @@ fn tool_ended<'e>(id: &'e str, failed: bool, preview: &'e str) -> Event<'e> {
         chars: 9,
         preview: preview.into(),
         subagent: false,
-    }
-}
-
-fn agent_ended(class: Class, ended_by: Option<EndCause>) -> Event<'static> {
-    Event::AgentEnded {
-        purpose: Purpose::Work,
-        exit: None,
-        ended_by,
-        class,
-        failure: None,
-        duration_ms: 1,
-        usage: Usage::default(),
-        tools: 0,
-        tool_errors: 0,
-        denied: 0,
-        repeats_prompt: false,
-        filter_errors: 0,
-        complete: None,
-        found: None,
-        commit_message: None,
     }
 }
 
@@ -152,7 +133,11 @@ fn tool_call_changes_in_place_and_ends_with_its_agent() {
     let failed = (ToolStatus::Failed, "exit code 2, 2m0s".to_owned(), "no rule".to_owned(), 3);
     let running = (ToolStatus::Running, String::new(), String::new(), 0);
     assert_eq!(tools(&transcript), [failed.clone(), running]);
-    apply(&mut transcript, 5, agent_ended(Class::TimedOut, Some(EndCause::Inactivity)));
+    apply(
+        &mut transcript,
+        5,
+        agent_ended(None, Some(EndCause::Inactivity), Class::TimedOut, Usage::default()),
+    );
     let abandoned = (ToolStatus::Abandoned, "not finished".to_owned(), String::new(), 0);
     assert_eq!(tools(&transcript), [failed, abandoned]);
     assert!(!transcript.has_open_items());

@@ -1,4 +1,5 @@
 use super::*;
+use crate::sample_events::{self, run_started};
 use ralph_events::event::{Usage, WaitReason};
 
 /// A tracker with the state of its run.
@@ -30,23 +31,7 @@ fn at(iteration: u32) -> Stamp {
 }
 
 fn agent_ended(exit: Exit, ended_by: Option<EndCause>, class: Class) -> Event<'static> {
-    Event::AgentEnded {
-        purpose: Purpose::Work,
-        exit: Some(exit),
-        ended_by,
-        class,
-        failure: None,
-        duration_ms: 0,
-        usage: Usage::default(),
-        tools: 0,
-        tool_errors: 0,
-        denied: 0,
-        repeats_prompt: false,
-        filter_errors: 0,
-        complete: None,
-        found: None,
-        commit_message: None,
-    }
+    sample_events::agent_ended(Some(exit), ended_by, class, Usage::default())
 }
 
 fn iteration_ended(class: Class, duration_ms: u64) -> Event<'static> {
@@ -193,25 +178,6 @@ fn success_resets_failures_and_inactivity_is_no_failure() {
         (follower.tracker.state.consecutive_failures, follower.tracker.state.total_failures),
         (0, 1)
     );
-}
-
-fn run_started() -> Event<'static> {
-    Event::RunStarted {
-        branch: None,
-        streams_text: false,
-        name: None,
-        plain_text: false,
-        setup: None,
-        run: "r".into(),
-        version: "0".into(),
-        command: "spawn".into(),
-        directory: "/p".into(),
-        pid: 1,
-        agent: "claude".into(),
-        prompt: "p".into(),
-        completion: "c".into(),
-        max_iterations: 4,
-    }
 }
 
 fn continued(unchecked: Option<u32>) -> Event<'static> {
