@@ -29,7 +29,7 @@ fn interrupt_in_guardrail(project: &Project, run: Ralph, signal: Signal) {
 
 fn resume(project: &Project) -> Output {
     let output = project.ralph(["resume"]).run();
-    let words = "checking the work of iteration 1 first";
+    let words = "checking the work of iteration 1 of ";
     output.stdout_has(words).stdout_lacks("restarting");
     output
 }

@@ -153,7 +153,7 @@ fn survive_kills(series: u64) {
     project.write("finish", "");
     // A git that the last kill left behind may leave a lock, which is removed after a minute.
     let output = project.ralph(["resume"]).deadline(3 * LONG).run();
-    output.code(0).stdout_has("Resumed after a crash");
+    output.code(0).stdout_has("Resuming run");
     wait_until(LONG, || project.processes().is_empty());
     project.git_command(["fsck", "--strict"]);
     assert_eq!(project.git_command(["status", "--porcelain", "work", "more"]), "");

@@ -30,7 +30,7 @@ fn unchanged_repository_warns_then_stops_run() {
     assert_eq!(events.find("stalling")["iterations"], 2);
     assert_eq!(events.find("run_ended")["outcome"], "stalled");
     project.ralph(["report"]).run().code(0).stdout_has("changed nothing in the repository");
-    project.ralph(["resume", "-n", "9"]).run().code(3).stdout_has("Resumed after a stall");
+    project.ralph(["resume", "-n", "9"]).run().code(3).stdout_has("Resuming run");
     assert_eq!(project.events().last("run_ended")["iterations"], 6);
 }
 

@@ -8,7 +8,6 @@ use super::words::{
 };
 use super::{MAX_DETAIL, MAX_PROMPT, Paragraph, TerminalReporter};
 use crate::next_steps::{NextSteps, RunEnding};
-use crate::run_table::continued_after_text;
 use crate::style::TextRole;
 use crate::time_text::local_time;
 use crate::warning_text::{delivery_text, undelivered_text, warning_text};
@@ -32,19 +31,20 @@ impl TerminalReporter {
         let loud = !self.style.quiet;
         match event {
             Event::RunStarted { .. } => self.run_started(at, event),
-            Event::RunContinued { after, cut_off, unchecked, usage, .. } if loud => {
+            Event::RunContinued { iterations, cut_off, unchecked, usage, .. } if loud => {
+                let next = cut_off.or(*unchecked).unwrap_or(iterations.saturating_add(1));
+                let step = format!("iteration {next} of {}", run.info.max_iterations);
+                let step = match unchecked {
+                    Some(_) => format!("checking the work of {step} first"),
+                    None => step,
+                };
+                let run_id = short_id(&run.info.run);
                 let mut pen = self.line(at, Paragraph::Run);
-                pen.text(&format!("Resumed after {}", continued_after_text(*after)));
-                if let Some(iteration) = cut_off {
-                    pen.text(&format!(": restarting iteration {iteration}"));
-                }
-                if let Some(iteration) = unchecked {
-                    pen.text(&format!(": checking the work of iteration {iteration} first"));
-                }
+                pen.text("Resuming run ").untrusted(run_id).text(": ").text(&step);
                 if let Some(dollars) = usage.cost_usd {
                     pen.text(&format!(", {} spent so far", text::format_dollars(dollars)));
                 }
-                pen.text(".").end();
+                pen.end();
             }
             Event::IterationStarted { max_iterations } if loud => {
                 let (number, rule) = (format_progress(at.iteration, *max_iterations), marks.rule);
