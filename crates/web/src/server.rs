@@ -87,7 +87,8 @@ impl Server {
 
     /// Serves until a signal arrives. Ends no run.
     pub fn run(self, launcher: Arc<dyn Launcher>, signals: &EndSignals) -> Result<(), Error> {
-        raise_file_limit();
+        // A thousand clients need more files than the usual soft limit.
+        ralph_process::raise_file_limit(MAX_FILES);
         let failed = |err: io::Error| Error::failed(format!("cannot start the server: {err}"));
         let mut monitor =
             Monitor::open(&self.options.home, self.options.zone.clone(), (self.options.clock)())
@@ -119,20 +120,6 @@ fn bind_error(options: &ServeOptions, err: &io::Error) -> Error {
             .hint("another `ralph serve` may be running; choose another port with --port");
     }
     Error::input(format!("cannot listen on {listen}: {err}"))
-}
-
-/// A thousand clients need more files than the usual soft limit.
-fn raise_file_limit() {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    let mut limit = getrlimit(Resource::Nofile);
-    let wanted = limit.maximum.map_or(MAX_FILES, |hard| hard.min(MAX_FILES));
-    // None stands for no limit.
-    if limit.current.is_none_or(|soft| soft >= wanted) {
-        return;
-    }
-    limit.current = Some(wanted);
-    // The usual limit then remains.
-    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 async fn accept(listener: TcpListener, app: &App) {
