@@ -17,12 +17,17 @@
   }
 
   // Times that count on between messages, in the formats of the server.
+  function span(s, hasSeconds) {
+    const [h, m] = [Math.floor(s / 3600), Math.floor(s / 60) % 60];
+    return s >= 86400 ? `${Math.floor(s / 86400)}d${h % 24}h` : h ? `${h}h${m}m` : !m ? `${s}s` : hasSeconds ? `${m}m${s % 60}s` : `${m}m`;
+  }
+  const ago = (s) => (s < 60 ? "just now" : s < 7200 ? `${Math.floor(s / 60)} min ago` : s < 172800 ? `${Math.floor(s / 3600)} h ago` : `${Math.floor(s / 86400)} days ago`);
   function tick() {
-    for (const el of document.querySelectorAll("[data-since]")) {
-      const s = Math.max(0, Math.floor((Date.now() - el.dataset.since) / 1000));
-      const [h, m] = [Math.floor(s / 3600), Math.floor(s / 60) % 60];
-      const text = s >= 86400 ? `${Math.floor(s / 86400)}d${h % 24}h`
-        : h ? `${h}h${m}m` : !m ? `${s}s` : el.dataset.unit === "m" ? `${m}m` : `${m}m${s % 60}s`;
+    if (document.hidden) return;
+    for (const el of document.querySelectorAll("[data-since],[data-until]")) {
+      const { since, until, unit } = el.dataset;
+      const s = Math.max(0, Math.floor((until ? until - Date.now() : Date.now() - since) / 1000));
+      const text = unit === "ago" ? ago(s) : span(s, unit === "s");
       if (el.textContent !== text) el.textContent = text;
     }
   }
@@ -267,6 +272,7 @@
     connect();
     // A phone that wakes up may have lost its connection without an error.
     document.addEventListener("visibilitychange", () => {
+      tick();
       if (!document.hidden && source && source.readyState === EventSource.CLOSED) connect();
     });
     addEventListener("pagehide", () => source && source.close());

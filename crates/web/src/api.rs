@@ -17,10 +17,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::timeout;
-use utoipa::{OpenApi, ToSchema};
+use utoipa::{IntoParams, OpenApi, ToSchema};
 
 use crate::actions::{self, Action, Failure, Problem, Requested};
-use crate::app::App;
+use crate::app::{App, blocking};
 use crate::live;
 
 /// Journal lines that are read for a client at once.
@@ -234,7 +234,8 @@ pub(crate) async fn changes(State(app): State<App>) -> Response {
     live::stream(&app, &live::LiveView::Api)
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub(crate) struct EventQuery {
     /// Like `Last-Event-ID`, for clients that cannot set a header.
     from: Option<u64>,
@@ -243,7 +244,8 @@ pub(crate) struct EventQuery {
 /// The journal of a run as server-sent events, from its beginning or from `Last-Event-ID` on.
 ///
 /// The id of an event is the position of its end in the journal. See the journal's reference for the content.
-#[utoipa::path(get, path = "/api/runs/{id}/events", params(("id" = String, Path,), ("Last-Event-ID" = Option<u64>, Header,)),
+#[utoipa::path(get, path = "/api/runs/{id}/events",
+    params(("id" = String, Path,), ("Last-Event-ID" = Option<u64>, Header,), EventQuery),
     responses((status = 200, body = Object, content_type = "text/event-stream"), (status = 404, body = Problem)))]
 pub(crate) async fn events(
     State(app): State<App>,
@@ -257,7 +259,8 @@ pub(crate) async fn events(
     let changes = app.hub.changes_of(&id);
     let dir = app.hub.ask(move |monitor| monitor.run_dir(&id).cloned()).await.flatten();
     let dir = dir.ok_or(Failure::Unknown("run"))?;
-    let reader = EventReader::open(&dir, position).map_err(|_| Failure::Unknown("run"))?;
+    let reader = blocking(move || EventReader::open(&dir, position).ok()).await.flatten();
+    let reader = reader.ok_or(Failure::Unknown("run"))?;
     Ok(live::event_stream(stream::unfold(Lines { reader, changes }, Lines::next)))
 }
 
@@ -272,7 +275,10 @@ impl Lines {
     async fn next(mut self) -> Option<(String, Lines)> {
         loop {
             self.changes.mark_unchanged();
-            let text = self.read().ok()?;
+            let Lines { mut reader, changes } = self;
+            let (text, reader) =
+                blocking(move || Some((read(&mut reader).ok()?, reader))).await??;
+            self = Lines { reader, changes };
             if !text.is_empty() {
                 return Some((text, self));
             }
@@ -282,16 +288,16 @@ impl Lines {
             }
         }
     }
+}
 
-    fn read(&mut self) -> io::Result<String> {
-        let mut text = String::new();
-        for line in self.reader.read(CHUNK)? {
-            // Event data must not have line ends.
-            let data = String::from_utf8_lossy(&line.bytes).replace('\r', " ");
-            let _ = write!(text, "id: {}\ndata: {data}\n\n", line.end);
-        }
-        Ok(text)
+fn read(reader: &mut EventReader) -> io::Result<String> {
+    let mut text = String::new();
+    for line in reader.read(CHUNK)? {
+        // Event data must not have line ends.
+        let data = String::from_utf8_lossy(&line.bytes).replace('\r', " ");
+        let _ = write!(text, "id: {}\ndata: {data}\n\n", line.end);
     }
+    Ok(text)
 }
 
 /// Empty bodies mean the defaults.

@@ -82,3 +82,10 @@ impl Deref for App {
         &self.0
     }
 }
+
+/// Runs work that reads files on another thread.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    tokio::task::spawn_blocking(work).await.ok()
+}

@@ -24,6 +24,7 @@ use crate::{routes, welcome};
 /// More than a person has browsers, fewer than a process can have files.
 const MAX_CONNECTIONS: usize = 4096;
 const MAX_FILES: u64 = 65_536;
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Also the memory that a client who does not read can hold.
 const MAX_BUFFER: usize = 16 * 1024;
@@ -129,9 +130,10 @@ async fn accept(listener: TcpListener, app: &App) {
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
-            // Out of files, or the client is gone.
+            Err(err) if err.kind() == io::ErrorKind::ConnectionAborted => continue,
             Err(_) => {
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                // Out of files or memory. Nothing tells when there is some again.
+                tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
