@@ -15,6 +15,7 @@ fn openapi_describes_every_route() {
     let paths = description["paths"].as_object().expect("paths");
     for (path, method) in [
         ("/api/runs", "get"),
+        ("/api/runs", "post"),
         ("/api/runs/{id}", "get"),
         ("/api/runs/{id}/events", "get"),
         ("/api/runs/{id}/tell", "post"),

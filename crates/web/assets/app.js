@@ -157,6 +157,7 @@
       note.classList.add("bad");
       return;
     }
+    if (answer.run) { location.href = `${document.body.dataset.base}/runs/${answer.run}`; return; }
     note.textContent = answer.requested;
     for (const field of form.querySelectorAll("textarea")) field.value = "";
     closeDialog();
@@ -198,7 +199,7 @@
     dialog.showModal();
   }
 
-  const HELP = [["j k", "next, previous run"], ["Enter", "open"], ["/", "search the page's runs"], ["i", "tell the agent"], ["a", "answer"], ["p", "pause"], ["r", "resume"], ["x", "stop, asks first"], ["Esc", "close, leave a field"], ["?", "this help"]];
+  const HELP = [["j k", "next, previous run"], ["Enter", "open"], ["/", "search the page's runs"], ["i", "tell the agent"], ["a", "answer"], ["p", "pause"], ["r", "resume"], ["x", "stop, asks first"], ["n", "new run"], ["Esc", "close, leave a field"], ["?", "this help"]];
   function showHelp() {
     const help = parse('<div><h2 id="helph">Keys</h2><dl class="keys"></dl><button class="btn leave" type="button">Close</button></div>');
     for (const [key, text] of HELP) {
@@ -243,7 +244,7 @@
       i: () => focusField("#tell", "open a run to tell its agent something"),
       a: () => focusField(".ask textarea", "no question is open"),
       p: () => press("b-pause", "nothing to pause here"), r: () => press("b-resume", "nothing to resume here"),
-      x: () => press("b-stop", "nothing to stop here"),
+      x: () => press("b-stop", "nothing to stop here"), n: () => press("b-new", "this link is read-only"),
     };
     if (!keys[event.key]) return;
     event.preventDefault();
@@ -292,7 +293,7 @@
     });
     document.addEventListener("keydown", (event) => {
       // In a text field, Enter sends and Shift+Enter makes a new line.
-      if (event.key === "Enter" && !event.shiftKey && !event.isComposing && event.target.matches("form[data-say] textarea")) {
+      if (event.key === "Enter" && !event.shiftKey && !event.isComposing && event.target.matches("form[data-say] textarea[rows='1']")) {
         event.preventDefault();
         event.target.form.requestSubmit();
       }

@@ -6,12 +6,12 @@ use std::io;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use futures_util::stream;
 use ralph_events::error::Error;
 use ralph_monitor::actions::Delivery;
-use ralph_monitor::{EventReader, Monitor};
+use ralph_monitor::{EventReader, Monitor, StartedRun};
 use ralph_report::run_card::{BarResult, RunCard};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -22,6 +22,7 @@ use utoipa::{IntoParams, OpenApi, ToSchema};
 use crate::actions::{self, Action, Failure, Problem, Requested};
 use crate::app::{App, blocking};
 use crate::live;
+use crate::new_run::{self, RunRequest};
 
 /// Journal lines that are read for a client at once.
 const CHUNK: usize = 16 * 1024;
@@ -101,6 +102,20 @@ pub(crate) struct Question {
     pub text: String,
     pub asked_ms: i64,
     pub iteration: u32,
+}
+
+/// A run that was started.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Started {
+    pub name: String,
+    /// The id of the run.
+    pub run: String,
+}
+
+impl From<StartedRun> for Started {
+    fn from(run: StartedRun) -> Started {
+        Started { name: run.name, run: run.run_id }
+    }
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -189,7 +204,7 @@ impl Iteration {
         title = "ralph serve",
         description = "Every run on this machine. Send `Authorization: Bearer TOKEN`."
     ),
-    paths(runs, run, events, changes, tell, pause, resume, stop, questions, answer)
+    paths(runs, start, run, events, changes, tell, pause, resume, stop, questions, answer)
 )]
 struct Description;
 
@@ -209,6 +224,17 @@ pub(crate) async fn runs(State(app): State<App>) -> Json<Vec<Run>> {
     let now_ms = app.now_ms();
     let cards = app.hub.ask(move |monitor| monitor.cards(now_ms)).await.unwrap_or_default();
     Json(cards.iter().rev().map(Run::of).collect())
+}
+
+/// Starts a run in the background, in a project that has runs already.
+#[utoipa::path(post, path = "/api/runs", request_body = RunRequest,
+    responses((status = 201, body = Started), (status = 400, body = Problem), (status = 403, body = Problem), (status = 409, body = Problem)))]
+pub(crate) async fn start(
+    State(app): State<App>,
+    body: Bytes,
+) -> Result<(StatusCode, Json<Started>), Failure> {
+    let started = new_run::start(&app, parse(&body)?).await?;
+    Ok((StatusCode::CREATED, Json(started.into())))
 }
 
 #[utoipa::path(get, path = "/api/runs/{id}", params(("id" = String, Path,)),

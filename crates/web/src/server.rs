@@ -38,6 +38,8 @@ pub struct ServeOptions {
     pub listen: SocketAddr,
     pub url: Option<PublicUrl>,
     pub is_read_only: bool,
+    /// Agents that can be chosen for a new run.
+    pub agents: Vec<&'static str>,
     pub renew_tokens: bool,
     /// The runs are of a demo, and end with it.
     pub is_demo: bool,

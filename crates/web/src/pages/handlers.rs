@@ -13,12 +13,14 @@ use serde::Deserialize;
 
 use super::activity::{self, Context};
 use super::diff::FilePart;
+use super::new_run::{self, NewRunForm};
 use super::run::{self, RunPage, Tab};
 use super::run_data::{RunData, TabData};
 use super::transcript::{Tail, hidden_before};
 use super::{diff, layout, overview, signs, tab_body};
 use crate::app::{App, blocking};
 use crate::live;
+use crate::new_run::known_projects;
 use crate::tokens::Access;
 
 #[derive(Debug, Default, Deserialize)]
@@ -68,6 +70,18 @@ pub(crate) async fn run_live(
 ) -> Response {
     let tab = query.tab.as_deref().and_then(Tab::from_name).unwrap_or(Tab::Activity);
     live::stream(&app, &live::LiveView::Run { id, tab, access })
+}
+
+pub(crate) async fn new_run_page(
+    State(app): State<App>,
+    Extension(access): Extension<Access>,
+) -> Response {
+    if access == Access::ReadOnly {
+        return not_found(&app, access, "There is no such page");
+    }
+    let projects = known_projects(&app).await;
+    let page = new_run::page(&app, &projects, &NewRunForm::default(), None);
+    Html(layout::render(&app, access, &page)).into_response()
 }
 
 /// The server is about to end.

@@ -8,6 +8,7 @@ pub(crate) mod diff;
 pub(crate) mod frames;
 pub(crate) mod handlers;
 pub(crate) mod layout;
+pub(crate) mod new_run;
 pub(crate) mod overview;
 pub(crate) mod report;
 pub(crate) mod run;
