@@ -68,6 +68,7 @@ pub struct Server {
     address: Address,
     tokens: Tokens,
     options: ServeOptions,
+    monitor: Monitor,
 }
 
 impl Server {
@@ -80,7 +81,17 @@ impl Server {
         // Port 0 means any.
         let listen = listener.local_addr().map_err(failed)?;
         let address = Address::new(listen, options.url.clone());
-        Ok(Server { listener, address, tokens, options })
+        let now_ms = (options.clock)();
+        let mut monitor =
+            Monitor::open(&options.home, options.zone.clone(), now_ms).map_err(|err| {
+                Error::failed(format!("cannot follow the runs: {err}")).hint(
+                    "other programs may use up your file watchers: close some, or raise \
+                     fs.inotify.max_user_instances on Linux",
+                )
+            })?;
+        // The chart of costs needs two weeks.
+        monitor.load_since(now_ms - COST_CHART_MS);
+        Ok(Server { listener, address, tokens, options, monitor })
     }
 
     /// The links, and a QR code if a phone can open them.
@@ -93,11 +104,6 @@ impl Server {
         // A thousand clients need more files than the usual soft limit.
         ralph_process::raise_file_limit(MAX_FILES);
         let failed = |err: io::Error| Error::failed(format!("cannot start the server: {err}"));
-        let mut monitor =
-            Monitor::open(&self.options.home, self.options.zone.clone(), (self.options.clock)())
-                .map_err(failed)?;
-        // The chart of costs needs two weeks.
-        monitor.load_since((self.options.clock)() - COST_CHART_MS);
         let (hub, monitor_loop) = hub::new().map_err(failed)?;
         let app = App::new(self.address, self.tokens, &self.options, hub.clone(), launcher);
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -107,12 +113,15 @@ impl Server {
             .thread_keep_alive(Duration::from_secs(2))
             .build()
             .map_err(failed)?;
-        let listener = self.listener;
+        let listener = {
+            let _context = runtime.enter();
+            tokio::net::TcpListener::from_std(self.listener).map_err(failed)?
+        };
         std::thread::Builder::new()
             .name("http".to_owned())
             .spawn(move || runtime.block_on(accept(listener, &app)))
             .map_err(failed)?;
-        monitor_loop.run(monitor, &hub, signals)
+        monitor_loop.run(self.monitor, &hub, signals)
     }
 }
 
@@ -125,8 +134,7 @@ fn bind_error(options: &ServeOptions, err: &io::Error) -> Error {
     Error::input(format!("cannot listen on {listen}: {err}"))
 }
 
-async fn accept(listener: TcpListener, app: &App) {
-    let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
+async fn accept(listener: tokio::net::TcpListener, app: &App) {
     let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let service = TowerToHyperService::new(routes::router(app.clone()));
     loop {
