@@ -16,6 +16,9 @@ export async function launch() {
   return chromium.launch({ executablePath: CHROMIUM, headless: true, args: ARGS });
 }
 
+// 22:41 on the evening of the sample.
+export const NOW = 1_794_868_860_000;
+
 export const PHONE = { width: 390, height: 844 };
 export const DESKTOP = { width: 1280, height: 900 };
 

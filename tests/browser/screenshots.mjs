@@ -1,13 +1,11 @@
 // Makes pictures of the sample evening: screenshots.mjs LINK RUN DIRECTORY [NAME…]
-import { DESKTOP, PHONE, launch, open } from "./browser.mjs";
+import { DESKTOP, NOW, PHONE, launch, open } from "./browser.mjs";
 
 const [link, run, directory, ...wanted] = process.argv.slice(2);
 const { origin } = new URL(link);
-// 22:41 on the evening of the sample.
-const NOW = 1_794_868_860_000;
 const VIEWS = {
   overview: "/", run: `/runs/${run}`, stories: `/runs/${run}/stories`, diff: `/runs/${run}/diff`, checks: `/runs/${run}/checks`,
-  costs: `/runs/${run}/costs`, report: `/runs/${run}/report`, stop: `/runs/${run}`,
+  costs: `/runs/${run}/costs`, report: `/runs/${run}/report`, stop: `/runs/${run}`, new: "/new",
 };
 
 const browser = await launch();
@@ -20,7 +18,7 @@ for (const [size, viewport] of [["phone", PHONE], ["desktop", DESKTOP]]) {
       const name = `web-${view}-${size}-${theme}`;
       if (wanted.length && !wanted.some((part) => name.includes(part))) continue;
       await page.goto(origin + path);
-      await page.locator("#live[data-state=live]").waitFor();
+      if (view !== "new") await page.locator("#live[data-state=live]").waitFor();
       if (view === "stop") {
         await page.locator("#b-stop").click();
         await page.locator("dialog").waitFor();

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import fs from "node:fs";
-import { DESKTOP, PHONE, axePath, launch, open } from "./browser.mjs";
+import { DESKTOP, NOW, PHONE, axePath, launch, open } from "./browser.mjs";
 
 const setup = JSON.parse(fs.readFileSync(process.argv[2], "utf8"));
 const browser = await launch();
@@ -110,6 +110,36 @@ await test("follow a live run, tell, pause, resume, stop", async () => {
   await page.context().close();
 });
 
+await test("starts a run from the form", async () => {
+  const page = await open(browser, origin, { viewport: PHONE });
+  // Known by its first run.
+  const project = `${setup.scratch}/alpha`;
+  const script = `${setup.scratch}/started.json`;
+  fs.writeFileSync(script, JSON.stringify([{ print: "words of the new run" }, waitHere("n1")]));
+  fs.mkdirSync(`${project}/.ralph`, { recursive: true });
+  fs.writeFileSync(`${project}/.ralph/settings.json`, JSON.stringify({ agent: { command: setup.agent, flags: ["--script", script] } }));
+  await page.goto(server.full);
+  await page.keyboard.press("n");
+  await page.locator("#directory").selectOption(project);
+  await page.locator("#prompt").fill("first line");
+  await page.locator("#prompt").press("Enter");
+  await page.keyboard.type("<response>DONE</response>");
+  await page.getByLabel("Isolate the agent").uncheck();
+  fs.renameSync(project, `${project}-away`);
+  await page.getByRole("button", { name: "Start" }).click();
+  await page.locator(".told.bad", { hasText: "no run has ever worked in that directory" }).waitFor();
+  fs.renameSync(`${project}-away`, project);
+  assert.equal(await page.locator("#prompt").inputValue(), "first line\n<response>DONE</response>");
+  await page.getByRole("button", { name: "Start" }).click();
+  await page.waitForURL(/\/runs\/[^/]+$/);
+  await page.getByText("words of the new run").waitFor();
+  await page.locator("#b-stop").click();
+  await page.getByRole("button", { name: "End it now" }).click();
+  await page.locator(".word", { hasText: "ended" }).waitFor();
+  assert.deepEqual(page.foreign, []);
+  await page.context().close();
+});
+
 await test("question is answered on the overview, in two browsers", async () => {
   const [one, two] = [await open(browser, origin, { viewport: PHONE }), await open(browser, origin)];
   for (const page of [one, two]) { await page.goto(server.full); await live(page); }
@@ -205,9 +235,9 @@ await test("missing and wrong token, read-only", async () => {
   assert.equal((await page.goto(origin + "/?token=wrong")).status(), 401);
   await page.goto(server.readOnly);
   await page.getByText("read-only").waitFor();
-  await rowOf(page, "alpha").locator("a").click();
+  await rowOf(page, "beta").locator("a").click();
   await live(page);
-  assert.equal(await page.locator("form, textarea").count(), 0);
+  assert.equal(await page.locator("form, textarea, a[href$='/new']").count(), 0);
   await page.context().close();
 });
 
@@ -240,7 +270,7 @@ await test("every view passes axe, in both themes and sizes, and loads nothing f
   const where = new URL(sample.link).origin;
   const axe = fs.readFileSync(axePath, "utf8");
   const run = `/runs/${sample.run}`;
-  const views = ["/", run, `${run}/stories`, `${run}/diff`, `${run}/checks`, `${run}/costs`, `${run}/report`, `${run}/stop`, "/?all=1", "/runs/none"];
+  const views = ["/", run, `${run}/stories`, `${run}/diff`, `${run}/checks`, `${run}/costs`, `${run}/report`, `${run}/stop`, "/new", "/?all=1", "/runs/none"];
   const check = async ([viewport, theme]) => {
     const page = await open(browser, where, { viewport, theme, bypassCSP: true });
     await page.goto(sample.link);
@@ -258,6 +288,20 @@ await test("every view passes axe, in both themes and sizes, and loads nothing f
     await page.context().close();
   };
   await Promise.all([[PHONE, "light"], [PHONE, "dark"], [DESKTOP, "light"], [DESKTOP, "dark"]].map(check));
+});
+
+await test("times count on without messages", async () => {
+  const page = await open(browser, new URL(setup.sample.link).origin);
+  await page.clock.install({ time: NOW });
+  await page.goto(setup.sample.link);
+  await live(page);
+  const texts = () => Promise.all(["[data-until]", "[data-unit=ago]"].map((it) => page.locator(it).first().textContent()));
+  const [left, age] = await texts();
+  await page.clock.fastForward(180_000);
+  const minutes = (text) => Number(/\d+/.exec(text)[0]);
+  const [later, older] = await texts();
+  assert.deepEqual([minutes(left) - minutes(later), minutes(older) - minutes(age)], [3, 3], `${left} ${later} ${age} ${older}`);
+  await page.context().close();
 });
 
 for (const child of started) child.kill("SIGKILL");

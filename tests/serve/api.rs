@@ -15,6 +15,7 @@ fn openapi_describes_every_route() {
     let paths = description["paths"].as_object().expect("paths");
     for (path, method) in [
         ("/api/runs", "get"),
+        ("/api/runs", "post"),
         ("/api/runs/{id}", "get"),
         ("/api/runs/{id}/events", "get"),
         ("/api/runs/{id}/tell", "post"),
@@ -27,6 +28,9 @@ fn openapi_describes_every_route() {
     ] {
         assert!(paths[path][method].is_object(), "{path}");
     }
+    let events = &paths["/api/runs/{id}/events"]["get"]["parameters"];
+    let named = |name| events.as_array().is_some_and(|all| all.iter().any(|it| it["name"] == name));
+    assert!(named("from") && named("Last-Event-ID"), "{events}");
     let run = &description["components"]["schemas"]["Run"]["properties"];
     assert_eq!(run["iteration"]["type"], "integer");
     assert_eq!(description["info"]["version"], env!("CARGO_PKG_VERSION"));
@@ -67,6 +71,39 @@ fn events_continue_without_loss_or_repetition_after_restart() {
         end += line.len() as u64 + 1;
         assert_eq!(*id, end);
     }
+}
+
+#[test]
+fn from_skips_earlier_events_and_iterations() {
+    let project = Project::new();
+    let session = |nth: u32| json!([{"print": format!("words of session {nth}")}]);
+    let sessions: Vec<Value> = (1..=4).map(session).collect();
+    let agent = project.fake_agent(&json!({ "sessions": sessions }));
+    project.ralph(["run", "-n", "4", "-p", "do it", "--"]).args(agent).run().code(1);
+    let server = Server::start(&project, &[]);
+    let id = server.only_run()["id"].as_str().expect("an id").to_owned();
+
+    let path = format!("/api/runs/{id}/events");
+    let mut whole = server.events(&path, None);
+    let (first, _) = whole.next_json();
+    let second = whole.next_json();
+    assert_eq!(server.events(&format!("{path}?from={first}"), None).next_json(), second);
+    // Inside a line, the next one is meant. The header wins, because browsers send it when they reconnect.
+    let inside = format!("{path}?from={}", first - 1);
+    assert_eq!(server.events(&inside, None).next_json(), second);
+    assert_eq!(server.events(&format!("{path}?from=0"), Some(first)).next_json(), second);
+    server.get(&format!("{path}?from=x")).code(400);
+
+    let shown = |query: &str| {
+        let page = server.get(&format!("/runs/{id}{query}")).code(200).text;
+        let has = |nth: &u32| page.contains(&format!("words of session {nth}"));
+        (1..=4).filter(has).collect::<Vec<_>>()
+    };
+    assert_eq!(shown(""), [3, 4]);
+    assert_eq!(shown("?from=1"), [1, 2, 3, 4]);
+    assert_eq!(shown("?from=2"), [2, 3, 4]);
+    assert_eq!(shown("?from=9"), [0; 0]);
+    server.get(&format!("/runs/{id}?from=-1")).code(400);
 }
 
 #[test]

@@ -57,6 +57,7 @@ fn pages_work_in_chromium() {
     let link = text.split_whitespace().find(|word| word.starts_with("http")).expect("a link");
     let run = text.lines().find_map(|line| line.strip_prefix("run ")).expect("a run");
     let mut command = project.command("node");
+    command.env("RALPH_TMUX_SOCKET", project.sibling("tmux.sock"));
     let env: serde_json::Map<String, Value> = command
         .get_envs()
         .filter_map(|(name, value)| Some((name.to_str()?.to_owned(), json!(value?.to_str()?))))

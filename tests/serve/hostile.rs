@@ -71,6 +71,11 @@ fn removed_and_broken_runs_are_shown_as_such() {
     });
     let page = server.get(&format!("/runs/{id}")).code(200).text;
     assert!(!page.contains("b-pause"));
+    for action in ["tell", "resume", "pause", "stop"] {
+        let body = if action == "tell" { json!({"text": "hello"}) } else { json!({}) };
+        server.post(&format!("/api/runs/{id}/{action}"), &body).code(409);
+    }
+    assert!(!run.exists(), "a request makes no directory");
     server.get("/runs/20000101-000000-0000").code(404);
     server.get("/runs/..%2f..%2fetc").code(404);
     server.get(&format!("/runs/{id}/log?name=../../../etc/passwd")).code(404);

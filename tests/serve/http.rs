@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::support::{LONG, Project, Running, wait_until};
+use crate::support::{LONG, Project, Ralph, Running, wait_until};
 
 /// A server on a free port.
 pub(crate) struct Server {
@@ -24,9 +25,22 @@ impl Server {
 
     pub(crate) fn on_port(project: &Project, port: u16, args: &[&str]) -> Server {
         let port = port.to_string();
-        let running = project.ralph(["serve", "--port", &port]).args(args);
-        let running = running.env("RALPH_TMUX_SOCKET", project.sibling("tmux.sock"));
-        let running = running.env("KEY_OF_THE_SERVER", "sesame").start();
+        Server::wait_for(Server::command(project).args(["--port", &port]).args(args).start())
+    }
+
+    pub(crate) fn with_env(project: &Project, env: &[(&str, PathBuf)]) -> Server {
+        let command = Server::command(project).args(["--port", "0"]);
+        let add = |command: Ralph, (name, value): &(&str, PathBuf)| command.env(name, value);
+        Server::wait_for(env.iter().fold(command, add).start())
+    }
+
+    fn command(project: &Project) -> Ralph {
+        let command = project.ralph(["serve"]);
+        let command = command.env("RALPH_TMUX_SOCKET", project.sibling("tmux.sock"));
+        command.env("KEY_OF_THE_SERVER", "sesame")
+    }
+
+    fn wait_for(running: Running) -> Server {
         wait_until(LONG, || {
             running.stdout().contains("Ctrl+C") || running.stderr().contains("error:")
         });

@@ -9,6 +9,7 @@ mod browser;
 mod hostile;
 mod http;
 mod limits;
+mod start;
 
 use serde_json::{Value, json};
 use support::{Project, Running};

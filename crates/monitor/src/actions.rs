@@ -1,5 +1,7 @@
 //! Steering a run from outside: each action is a request in the run's queue.
 
+use std::io;
+
 use ralph_events::control_chars::strip_control_chars;
 use ralph_events::error::Error;
 use ralph_events::run_state::Question;
@@ -108,6 +110,9 @@ fn send(run: &RunDir, request: &Request) -> Result<Done, Error> {
         Err(SendError::Ended) => {
             let resume = format!("ralph resume {}", run.id);
             Err(Error::failed("the run has ended").hint(format!("to continue it: {resume}")))
+        }
+        Err(SendError::Io(err)) if err.kind() == io::ErrorKind::NotFound => {
+            Err(Error::failed("the files of the run were removed"))
         }
         Err(SendError::Io(err)) => Err(Error::failed(format!("cannot write the request: {err}"))),
     }

@@ -107,6 +107,10 @@ impl RequestQueue {
         if !self.run.is_running() && runs::has_ended(&self.run.journal()) {
             return Err(SendError::Ended);
         }
+        // A queue would make the directory anew.
+        if !self.run.path.is_dir() {
+            return Err(SendError::Io(io::ErrorKind::NotFound.into()));
+        }
         let number = self.add(request)?;
         self.wake();
         Ok(number)

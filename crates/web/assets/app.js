@@ -17,12 +17,17 @@
   }
 
   // Times that count on between messages, in the formats of the server.
+  function span(s, hasSeconds) {
+    const [h, m] = [Math.floor(s / 3600), Math.floor(s / 60) % 60];
+    return s >= 86400 ? `${Math.floor(s / 86400)}d${h % 24}h` : h ? `${h}h${m}m` : !m ? `${s}s` : hasSeconds ? `${m}m${s % 60}s` : `${m}m`;
+  }
+  const ago = (s) => (s < 60 ? "just now" : s < 7200 ? `${Math.floor(s / 60)} min ago` : s < 172800 ? `${Math.floor(s / 3600)} h ago` : `${Math.floor(s / 86400)} days ago`);
   function tick() {
-    for (const el of document.querySelectorAll("[data-since]")) {
-      const s = Math.max(0, Math.floor((Date.now() - el.dataset.since) / 1000));
-      const [h, m] = [Math.floor(s / 3600), Math.floor(s / 60) % 60];
-      const text = s >= 86400 ? `${Math.floor(s / 86400)}d${h % 24}h`
-        : h ? `${h}h${m}m` : !m ? `${s}s` : el.dataset.unit === "m" ? `${m}m` : `${m}m${s % 60}s`;
+    if (document.hidden) return;
+    for (const el of document.querySelectorAll("[data-since],[data-until]")) {
+      const { since, until, unit } = el.dataset;
+      const s = Math.max(0, Math.floor((until ? until - Date.now() : Date.now() - since) / 1000));
+      const text = unit === "ago" ? ago(s) : span(s, unit === "s");
       if (el.textContent !== text) el.textContent = text;
     }
   }
@@ -152,6 +157,7 @@
       note.classList.add("bad");
       return;
     }
+    if (answer.run) { location.href = `${document.body.dataset.base}/runs/${answer.run}`; return; }
     note.textContent = answer.requested;
     for (const field of form.querySelectorAll("textarea")) field.value = "";
     closeDialog();
@@ -193,7 +199,7 @@
     dialog.showModal();
   }
 
-  const HELP = [["j k", "next, previous run"], ["Enter", "open"], ["/", "search the page's runs"], ["i", "tell the agent"], ["a", "answer"], ["p", "pause"], ["r", "resume"], ["x", "stop, asks first"], ["Esc", "close, leave a field"], ["?", "this help"]];
+  const HELP = [["j k", "next, previous run"], ["Enter", "open"], ["/", "search the page's runs"], ["i", "tell the agent"], ["a", "answer"], ["p", "pause"], ["r", "resume"], ["x", "stop, asks first"], ["n", "new run"], ["Esc", "close, leave a field"], ["?", "this help"]];
   function showHelp() {
     const help = parse('<div><h2 id="helph">Keys</h2><dl class="keys"></dl><button class="btn leave" type="button">Close</button></div>');
     for (const [key, text] of HELP) {
@@ -238,7 +244,7 @@
       i: () => focusField("#tell", "open a run to tell its agent something"),
       a: () => focusField(".ask textarea", "no question is open"),
       p: () => press("b-pause", "nothing to pause here"), r: () => press("b-resume", "nothing to resume here"),
-      x: () => press("b-stop", "nothing to stop here"),
+      x: () => press("b-stop", "nothing to stop here"), n: () => press("b-new", "this link is read-only"),
     };
     if (!keys[event.key]) return;
     event.preventDefault();
@@ -267,6 +273,7 @@
     connect();
     // A phone that wakes up may have lost its connection without an error.
     document.addEventListener("visibilitychange", () => {
+      tick();
       if (!document.hidden && source && source.readyState === EventSource.CLOSED) connect();
     });
     addEventListener("pagehide", () => source && source.close());
@@ -286,7 +293,7 @@
     });
     document.addEventListener("keydown", (event) => {
       // In a text field, Enter sends and Shift+Enter makes a new line.
-      if (event.key === "Enter" && !event.shiftKey && !event.isComposing && event.target.matches("form[data-say] textarea")) {
+      if (event.key === "Enter" && !event.shiftKey && !event.isComposing && event.target.matches("form[data-say] textarea[rows='1']")) {
         event.preventDefault();
         event.target.form.requestSubmit();
       }

@@ -8,14 +8,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ralph_events::error::Error;
-use ralph_monitor::{Launcher, NewRun, sample};
+use ralph_monitor::{Launcher, NewRun, StartedRun, sample};
 use ralph_web::{ServeOptions, Server};
 
 struct NoLauncher;
 
 impl Launcher for NoLauncher {
-    fn start(&self, _run: &NewRun) -> Result<String, Error> {
-        Err(Error::failed("the sample starts nothing"))
+    fn start(&self, _run: &NewRun) -> Result<StartedRun, Error> {
+        Err(Error::failed("the sample starts nothing").hint("try `ralph demo --serve`"))
     }
 
     fn resume(&self, _run_id: &str) -> Result<(), Error> {
@@ -37,6 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
         url: None,
         is_read_only: false,
+        agents: vec!["claude", "codex"],
         renew_tokens: false,
         is_demo: false,
         zone: jiff::tz::TimeZone::UTC,

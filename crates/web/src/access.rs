@@ -11,6 +11,7 @@ use ralph_store::requests::MAX_TEXT;
 use serde_json::json;
 
 use crate::app::App;
+use crate::new_run::MAX_PROMPT;
 use crate::pages::layout;
 use crate::pages::signs::capitalize;
 use crate::tokens::Access;
@@ -29,9 +30,11 @@ pub(crate) async fn check(State(app): State<App>, mut request: Request, next: Ne
         Ok(Admission::Known(access)) => {
             request.extensions_mut().insert(access);
             let wants_html = wants_html(request.headers());
+            let is_start = ["/new", "/api/runs"].contains(&request.uri().path());
             match next.run(request).await {
                 large if large.status() == StatusCode::PAYLOAD_TOO_LARGE => {
-                    too_large(&app, access, wants_html)
+                    let most = if is_start { MAX_PROMPT } else { MAX_TEXT };
+                    too_large(&app, access, wants_html, most)
                 }
                 response => response,
             }
@@ -157,8 +160,8 @@ fn enter(app: &App, request: &Request, token: &str, to: &str) -> Response {
     response
 }
 
-fn too_large(app: &App, access: Access, wants_html: bool) -> Response {
-    let title = format!("The text is too long: at most {} KB", MAX_TEXT / 1024);
+fn too_large(app: &App, access: Access, wants_html: bool, most: usize) -> Response {
+    let title = format!("The text is too long: at most {} KB", most / 1024);
     let hint = "Shorten it, or put it into a file of the project and name that file.";
     let status = StatusCode::PAYLOAD_TOO_LARGE;
     match wants_html {

@@ -15,10 +15,13 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::access::wants_html;
+use crate::api::Started;
 use crate::app::App;
 use crate::pages::layout;
+use crate::pages::new_run::NewRunForm;
 use crate::pages::signs::capitalize;
 use crate::tokens::Access;
+use crate::{new_run, pages};
 
 /// An action of a person on a run.
 #[derive(Debug)]
@@ -174,6 +177,10 @@ impl Back {
     }
 }
 
+fn see_other(link: String) -> Response {
+    (StatusCode::SEE_OTHER, [(header::LOCATION, link)]).into_response()
+}
+
 fn run_path(run: &str) -> String {
     format!("/runs/{run}")
 }
@@ -205,9 +212,7 @@ impl FormClient {
     /// Leads a browser back to the page; the script gets JSON.
     fn respond(&self, back: &str, result: Result<&'static str, Failure>) -> Response {
         match (result, self.wants_html) {
-            (Ok(_), true) => {
-                (StatusCode::SEE_OTHER, [(header::LOCATION, self.app.link(back))]).into_response()
-            }
+            (Ok(_), true) => see_other(self.app.link(back)),
             (Ok(requested), false) => Json(Requested { requested }).into_response(),
             (Err(failure), true) => {
                 let (error, hint) = failure.message_and_hint();
@@ -265,4 +270,19 @@ pub(crate) async fn answer_form(
 ) -> Response {
     let (run, result) = answer(&client.app, question, fields.text).await;
     client.respond(&back.path(&run), result)
+}
+
+/// Shows the form again, with its text, if the run does not start.
+pub(crate) async fn new_run_form(client: FormClient, Form(form): Form<NewRunForm>) -> Response {
+    let FormClient { app, access, wants_html } = client;
+    match (new_run::start(&app, form.request()).await, wants_html) {
+        (Ok(started), true) => see_other(app.link(&run_path(&started.run_id))),
+        (Ok(started), false) => Json(Started::from(started)).into_response(),
+        (Err(failure), true) => {
+            let projects = new_run::known_projects(&app).await;
+            let page = pages::new_run::page(&app, &projects, &form, Some(&failure));
+            (failure.status(), Html(layout::render(&app, access, &page))).into_response()
+        }
+        (Err(failure), false) => failure.into_response(),
+    }
 }

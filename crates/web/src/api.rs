@@ -6,22 +6,23 @@ use std::io;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use futures_util::stream;
 use ralph_events::error::Error;
 use ralph_monitor::actions::Delivery;
-use ralph_monitor::{EventReader, Monitor};
+use ralph_monitor::{EventReader, Monitor, StartedRun};
 use ralph_report::run_card::{BarResult, RunCard};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::timeout;
-use utoipa::{OpenApi, ToSchema};
+use utoipa::{IntoParams, OpenApi, ToSchema};
 
 use crate::actions::{self, Action, Failure, Problem, Requested};
-use crate::app::App;
+use crate::app::{App, blocking};
 use crate::live;
+use crate::new_run::{self, RunRequest};
 
 /// Journal lines that are read for a client at once.
 const CHUNK: usize = 16 * 1024;
@@ -101,6 +102,20 @@ pub(crate) struct Question {
     pub text: String,
     pub asked_ms: i64,
     pub iteration: u32,
+}
+
+/// A run that was started.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Started {
+    pub name: String,
+    /// The id of the run.
+    pub run: String,
+}
+
+impl From<StartedRun> for Started {
+    fn from(run: StartedRun) -> Started {
+        Started { name: run.name, run: run.run_id }
+    }
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -189,7 +204,7 @@ impl Iteration {
         title = "ralph serve",
         description = "Every run on this machine. Send `Authorization: Bearer TOKEN`."
     ),
-    paths(runs, run, events, changes, tell, pause, resume, stop, questions, answer)
+    paths(runs, start, run, events, changes, tell, pause, resume, stop, questions, answer)
 )]
 struct Description;
 
@@ -209,6 +224,17 @@ pub(crate) async fn runs(State(app): State<App>) -> Json<Vec<Run>> {
     let now_ms = app.now_ms();
     let cards = app.hub.ask(move |monitor| monitor.cards(now_ms)).await.unwrap_or_default();
     Json(cards.iter().rev().map(Run::of).collect())
+}
+
+/// Starts a run in the background, in a project that has runs already.
+#[utoipa::path(post, path = "/api/runs", request_body = RunRequest,
+    responses((status = 201, body = Started), (status = 400, body = Problem), (status = 403, body = Problem), (status = 409, body = Problem)))]
+pub(crate) async fn start(
+    State(app): State<App>,
+    body: Bytes,
+) -> Result<(StatusCode, Json<Started>), Failure> {
+    let started = new_run::start(&app, parse(&body)?).await?;
+    Ok((StatusCode::CREATED, Json(started.into())))
 }
 
 #[utoipa::path(get, path = "/api/runs/{id}", params(("id" = String, Path,)),
@@ -234,7 +260,8 @@ pub(crate) async fn changes(State(app): State<App>) -> Response {
     live::stream(&app, &live::LiveView::Api)
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub(crate) struct EventQuery {
     /// Like `Last-Event-ID`, for clients that cannot set a header.
     from: Option<u64>,
@@ -243,7 +270,8 @@ pub(crate) struct EventQuery {
 /// The journal of a run as server-sent events, from its beginning or from `Last-Event-ID` on.
 ///
 /// The id of an event is the position of its end in the journal. See the journal's reference for the content.
-#[utoipa::path(get, path = "/api/runs/{id}/events", params(("id" = String, Path,), ("Last-Event-ID" = Option<u64>, Header,)),
+#[utoipa::path(get, path = "/api/runs/{id}/events",
+    params(("id" = String, Path,), ("Last-Event-ID" = Option<u64>, Header,), EventQuery),
     responses((status = 200, body = Object, content_type = "text/event-stream"), (status = 404, body = Problem)))]
 pub(crate) async fn events(
     State(app): State<App>,
@@ -257,7 +285,8 @@ pub(crate) async fn events(
     let changes = app.hub.changes_of(&id);
     let dir = app.hub.ask(move |monitor| monitor.run_dir(&id).cloned()).await.flatten();
     let dir = dir.ok_or(Failure::Unknown("run"))?;
-    let reader = EventReader::open(&dir, position).map_err(|_| Failure::Unknown("run"))?;
+    let reader = blocking(move || EventReader::open(&dir, position).ok()).await.flatten();
+    let reader = reader.ok_or(Failure::Unknown("run"))?;
     Ok(live::event_stream(stream::unfold(Lines { reader, changes }, Lines::next)))
 }
 
@@ -272,7 +301,10 @@ impl Lines {
     async fn next(mut self) -> Option<(String, Lines)> {
         loop {
             self.changes.mark_unchanged();
-            let text = self.read().ok()?;
+            let Lines { mut reader, changes } = self;
+            let (text, reader) =
+                blocking(move || Some((read(&mut reader).ok()?, reader))).await??;
+            self = Lines { reader, changes };
             if !text.is_empty() {
                 return Some((text, self));
             }
@@ -282,16 +314,16 @@ impl Lines {
             }
         }
     }
+}
 
-    fn read(&mut self) -> io::Result<String> {
-        let mut text = String::new();
-        for line in self.reader.read(CHUNK)? {
-            // Event data must not have line ends.
-            let data = String::from_utf8_lossy(&line.bytes).replace('\r', " ");
-            let _ = write!(text, "id: {}\ndata: {data}\n\n", line.end);
-        }
-        Ok(text)
+fn read(reader: &mut EventReader) -> io::Result<String> {
+    let mut text = String::new();
+    for line in reader.read(CHUNK)? {
+        // Event data must not have line ends.
+        let data = String::from_utf8_lossy(&line.bytes).replace('\r', " ");
+        let _ = write!(text, "id: {}\ndata: {data}\n\n", line.end);
     }
+    Ok(text)
 }
 
 /// Empty bodies mean the defaults.

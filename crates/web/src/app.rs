@@ -1,6 +1,7 @@
 //! State that all handlers share.
 
 use std::ops::Deref;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use jiff::tz::TimeZone;
@@ -21,6 +22,9 @@ pub(crate) struct Shared {
     pub address: Address,
     pub tokens: Tokens,
     pub is_read_only: bool,
+    pub home: PathBuf,
+    /// Agents that can be chosen for a new run.
+    pub agents: Vec<&'static str>,
     pub zone: TimeZone,
     clock: fn() -> i64,
     pub hub: Hub,
@@ -42,6 +46,8 @@ impl App {
             address,
             tokens,
             is_read_only: options.is_read_only,
+            home: options.home.clone(),
+            agents: options.agents.clone(),
             zone: options.zone.clone(),
             clock: options.clock,
             hub,
@@ -81,4 +87,11 @@ impl Deref for App {
     fn deref(&self) -> &Shared {
         &self.0
     }
+}
+
+/// Runs work that reads files on another thread.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    tokio::task::spawn_blocking(work).await.ok()
 }

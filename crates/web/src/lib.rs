@@ -11,10 +11,10 @@ mod address;
 mod api;
 mod app;
 mod assets;
-
 mod hub;
 mod live;
 mod metrics;
+mod new_run;
 mod pages;
 mod routes;
 mod server;

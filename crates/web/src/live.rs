@@ -20,11 +20,14 @@ use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use crate::api;
 use crate::app::App;
+use crate::pages::frames;
 use crate::pages::layout::Part;
+use crate::pages::overview::Shown;
 use crate::pages::run::Tab;
+use crate::pages::transcript::Tail;
 use crate::tokens::Access;
-use crate::{api, pages};
 
 /// Shows that the connection is alive, also to proxies.
 pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(20);
@@ -164,6 +167,7 @@ async fn feed(app: App, view: LiveView, sender: watch::Sender<Arc<Frame>>) {
             last = Frame { states: frame.states.clone(), number: frame.number, ..Frame::default() };
             sender.send_replace(Arc::new(frame));
         }
+        // Bounds the frames per second. A change after a quiet time is shown at once.
         tokio::time::sleep(interval).await;
         tokio::select! {
             changed = changes.changed() => if changed.is_err() { break },
@@ -194,27 +198,17 @@ fn announcement(before: &[NamedState], after: &[NamedState]) -> Option<String> {
 /// State of a feed that outlives a frame.
 #[derive(Debug, Default)]
 struct Renderer {
-    tail: Option<pages::transcript::Tail>,
+    tail: Option<Tail>,
 }
 
 impl Renderer {
     async fn render(&mut self, app: &App, view: &LiveView) -> Option<Frame> {
         match view {
             LiveView::Overview { access, all } => {
-                let shown = pages::overview::Shown { access: *access, all: *all };
-                let now_ms = app.now_ms();
-                let overview = app.hub.ask(move |monitor| monitor.overview(now_ms)).await?;
-                Some(Frame {
-                    title: pages::overview::title(&overview),
-                    states: overview.cards().map(NamedState::of).collect(),
-                    parts: (pages::overview::parts(app, shown, &overview).into_iter())
-                        .map(LivePart::from)
-                        .collect(),
-                    ..Frame::default()
-                })
+                frames::overview(app, Shown { access: *access, all: *all }).await
             }
             LiveView::Run { id, tab, access } => {
-                pages::handlers::run_frame(app, id, *tab, *access, &mut self.tail).await
+                frames::run(app, (id, *tab), *access, &mut self.tail).await
             }
             LiveView::Api => {
                 let now_ms = app.now_ms();

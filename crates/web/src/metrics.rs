@@ -9,11 +9,20 @@ use axum::response::{IntoResponse as _, Response};
 use ralph_events::run_state::{GuardrailResult, RunState};
 use ralph_monitor::Monitor;
 use ralph_report::run_card::RunCard;
+use ralph_report::state_word::StateWord;
 
 use crate::app::App;
 
-const STATES: [&str; 8] =
-    ["working", "waiting", "paused", "asks", "complete", "ended", "failed", "interrupted"];
+const STATES: [StateWord; 8] = [
+    StateWord::Working,
+    StateWord::Waiting,
+    StateWord::Paused,
+    StateWord::Asks,
+    StateWord::Complete,
+    StateWord::Ended,
+    StateWord::Failed,
+    StateWord::Interrupted,
+];
 
 pub(crate) async fn metrics(State(app): State<App>) -> Response {
     let now_ms = app.now_ms();
@@ -44,7 +53,7 @@ const FIGURES: [Figure; 5] = [
 /// Runs on the monitor's thread.
 fn render(monitor: &Monitor, now_ms: i64) -> String {
     let cards = monitor.cards(now_ms);
-    let mut states: BTreeMap<&str, usize> = STATES.map(|state| (state, 0)).into();
+    let mut states: BTreeMap<&str, usize> = STATES.map(|state| (state.as_str(), 0)).into();
     for card in &cards {
         *states.entry(card.state.as_str()).or_default() += 1;
     }

@@ -8,16 +8,22 @@ use axum::routing::{get, post};
 use ralph_store::requests::MAX_TEXT;
 
 use crate::app::App;
+use crate::new_run::MAX_PROMPT;
 use crate::pages::handlers as pages;
 use crate::{access, actions, api, assets, metrics};
 
 /// Forms and JSON. A character of the longest text may take six bytes, as in `\u0009`.
 const MAX_BODY: usize = 6 * MAX_TEXT + 1024;
 
+/// The prompt of a new run, where a form may write three characters for one.
+const MAX_START_BODY: usize = 3 * MAX_PROMPT + 6 * MAX_TEXT;
+
 pub(crate) fn router(app: App) -> Router {
+    let start_limit = DefaultBodyLimit::max(MAX_START_BODY);
     Router::new()
         .route("/", get(pages::overview_page))
         .route("/live", get(pages::overview_live))
+        .route("/new", get(pages::new_run_page).post(actions::new_run_form).layer(start_limit))
         .route("/runs/{id}", get(pages::run_page))
         .route("/runs/{id}/live", get(pages::run_live))
         .route("/runs/{id}/diff", get(pages::diff_page))
@@ -30,7 +36,7 @@ pub(crate) fn router(app: App) -> Router {
         .route("/runs/{id}/{tab}", get(pages::tab_page))
         .route("/questions/{id}/answer", post(actions::answer_form))
         .route("/api/openapi.json", get(api::openapi))
-        .route("/api/runs", get(api::runs))
+        .route("/api/runs", get(api::runs).post(api::start).layer(start_limit))
         .route("/api/events", get(api::changes))
         .route("/api/runs/{id}", get(api::run))
         .route("/api/runs/{id}/events", get(api::events))

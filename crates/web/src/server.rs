@@ -24,6 +24,7 @@ use crate::{routes, welcome};
 /// More than a person has browsers, fewer than a process can have files.
 const MAX_CONNECTIONS: usize = 4096;
 const MAX_FILES: u64 = 65_536;
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Also the memory that a client who does not read can hold.
 const MAX_BUFFER: usize = 16 * 1024;
@@ -37,6 +38,8 @@ pub struct ServeOptions {
     pub listen: SocketAddr,
     pub url: Option<PublicUrl>,
     pub is_read_only: bool,
+    /// Agents that can be chosen for a new run.
+    pub agents: Vec<&'static str>,
     pub renew_tokens: bool,
     /// The runs are of a demo, and end with it.
     pub is_demo: bool,
@@ -65,6 +68,7 @@ pub struct Server {
     address: Address,
     tokens: Tokens,
     options: ServeOptions,
+    monitor: Monitor,
 }
 
 impl Server {
@@ -77,7 +81,17 @@ impl Server {
         // Port 0 means any.
         let listen = listener.local_addr().map_err(failed)?;
         let address = Address::new(listen, options.url.clone());
-        Ok(Server { listener, address, tokens, options })
+        let now_ms = (options.clock)();
+        let mut monitor =
+            Monitor::open(&options.home, options.zone.clone(), now_ms).map_err(|err| {
+                Error::failed(format!("cannot follow the runs: {err}")).hint(
+                    "other programs may use up your file watchers: close some, or raise \
+                     fs.inotify.max_user_instances on Linux",
+                )
+            })?;
+        // The chart of costs needs two weeks.
+        monitor.load_since(now_ms - COST_CHART_MS);
+        Ok(Server { listener, address, tokens, options, monitor })
     }
 
     /// The links, and a QR code if a phone can open them.
@@ -87,13 +101,9 @@ impl Server {
 
     /// Serves until a signal arrives. Ends no run.
     pub fn run(self, launcher: Arc<dyn Launcher>, signals: &EndSignals) -> Result<(), Error> {
-        raise_file_limit();
+        // A thousand clients need more files than the usual soft limit.
+        ralph_process::raise_file_limit(MAX_FILES);
         let failed = |err: io::Error| Error::failed(format!("cannot start the server: {err}"));
-        let mut monitor =
-            Monitor::open(&self.options.home, self.options.zone.clone(), (self.options.clock)())
-                .map_err(failed)?;
-        // The chart of costs needs two weeks.
-        monitor.load_since((self.options.clock)() - COST_CHART_MS);
         let (hub, monitor_loop) = hub::new().map_err(failed)?;
         let app = App::new(self.address, self.tokens, &self.options, hub.clone(), launcher);
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -103,12 +113,15 @@ impl Server {
             .thread_keep_alive(Duration::from_secs(2))
             .build()
             .map_err(failed)?;
-        let listener = self.listener;
+        let listener = {
+            let _context = runtime.enter();
+            tokio::net::TcpListener::from_std(self.listener).map_err(failed)?
+        };
         std::thread::Builder::new()
             .name("http".to_owned())
             .spawn(move || runtime.block_on(accept(listener, &app)))
             .map_err(failed)?;
-        monitor_loop.run(monitor, &hub, signals)
+        monitor_loop.run(self.monitor, &hub, signals)
     }
 }
 
@@ -121,30 +134,16 @@ fn bind_error(options: &ServeOptions, err: &io::Error) -> Error {
     Error::input(format!("cannot listen on {listen}: {err}"))
 }
 
-/// A thousand clients need more files than the usual soft limit.
-fn raise_file_limit() {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    let mut limit = getrlimit(Resource::Nofile);
-    let wanted = limit.maximum.map_or(MAX_FILES, |hard| hard.min(MAX_FILES));
-    // None stands for no limit.
-    if limit.current.is_none_or(|soft| soft >= wanted) {
-        return;
-    }
-    limit.current = Some(wanted);
-    // The usual limit then remains.
-    let _ = setrlimit(Resource::Nofile, limit);
-}
-
-async fn accept(listener: TcpListener, app: &App) {
-    let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
+async fn accept(listener: tokio::net::TcpListener, app: &App) {
     let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let service = TowerToHyperService::new(routes::router(app.clone()));
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
-            // Out of files, or the client is gone.
+            Err(err) if err.kind() == io::ErrorKind::ConnectionAborted => continue,
             Err(_) => {
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                // Out of files or memory. Nothing tells when there is some again.
+                tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };

@@ -55,6 +55,7 @@ mod tests {
             listen: listen.parse().unwrap(),
             url: url.map(|url| PublicUrl::parse(url).unwrap()),
             is_read_only,
+            agents: Vec::new(),
             renew_tokens: false,
             is_demo: false,
             zone: jiff::tz::TimeZone::UTC,

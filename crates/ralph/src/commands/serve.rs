@@ -10,6 +10,7 @@ use ralph_process::EndSignals;
 use ralph_store::home;
 use ralph_web::{PublicUrl, ServeOptions, Server, check_bind};
 
+use crate::launch::installed_agents;
 use crate::launcher::RunLauncher;
 
 #[derive(Debug, Args)]
@@ -77,6 +78,7 @@ pub(crate) fn serve_home(
         listen: SocketAddr::new(args.bind, args.port),
         url,
         is_read_only: args.read_only,
+        agents: installed_agents(),
         renew_tokens: args.new_tokens,
         is_demo,
         zone: TimeZone::system(),

@@ -184,15 +184,20 @@ fn response_filter(
     })
 }
 
-fn no_agent_error(command: &str) -> Error {
+/// Supported agents on the `PATH`.
+pub(crate) fn installed_agents() -> Vec<&'static str> {
     let path = trust::user_path();
     let here = PathBuf::from(".");
-    let found: Vec<&str> = agents::all()
+    agents::all()
         .iter()
         .map(|adapter| adapter.name())
         .filter(|name| *name != "text")
         .filter(|name| process::find_program(name.as_ref(), path.as_deref(), &here).is_some())
-        .collect();
+        .collect()
+}
+
+fn no_agent_error(command: &str) -> Error {
+    let found = installed_agents();
     let error = Error::usage("no agent configured");
     match found.first() {
         Some(first) => error

@@ -22,6 +22,7 @@ mod spec;
 mod start;
 pub(super) mod start_record_v1;
 
+pub(super) use self::agent::installed_agents;
 use self::defaults::Defaults;
 pub(super) use self::defaults::LoopCommand;
 pub(super) use self::named_run::Window;

@@ -12,7 +12,7 @@ use ralph_report::transcript::{
     CheckItem, Item, ItemKind, Level, ToolItem, ToolStatus, Voice, Wait, todo_progress,
 };
 
-use super::signs::{capitalize, clock, color_of, money, plural, sign, ticking};
+use super::signs::{capitalize, clock, money, plural, sign, ticking};
 use super::stories::check_sign;
 use crate::live::LivePart;
 
@@ -309,8 +309,14 @@ fn call(item: &Item, is_open: bool) -> Markup {
 
 fn tool_call(item: &Item, tool: &ToolItem, is_open: bool) -> Markup {
     let is_bad = matches!(tool.status, ToolStatus::Failed | ToolStatus::Denied);
+    let color = match tool.status {
+        ToolStatus::Running => "w",
+        ToolStatus::Done => "d",
+        ToolStatus::Failed | ToolStatus::Denied => "f",
+        ToolStatus::Abandoned => "a",
+    };
     let line = html! {
-        (sign(tool.status.sign(), color_of(tool.status.sign())))
+        (sign(tool.status.sign(), color))
         code title=(tool.text()) { @if tool.is_subagent { "↳ " } (tool.text()) }
         span class="sub" {
             @if tool.status == ToolStatus::Running { span class="vh" { "running: " } (ticking("", Some(item.time_ms), false)) }

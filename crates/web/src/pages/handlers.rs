@@ -1,6 +1,5 @@
 //! Answers requests for pages.
 
-use std::collections::HashMap;
 use std::path::Path as FilePath;
 
 use axum::Extension;
@@ -8,32 +7,21 @@ use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{Html, IntoResponse as _, Response};
 use maud::{Markup, html};
-use ralph_events::run_state::RunState;
-use ralph_monitor::{
-    Monitor, StoriesError, diff as monitor_diff, read_check_log, read_stories, read_summary,
-};
-use ralph_report::check_view::{self, CheckView};
-use ralph_report::run_card::RunCard;
-use ralph_report::story_view;
-use ralph_report::summary::Summary;
+use ralph_monitor::{diff as monitor_diff, read_check_log};
 use ralph_report::summary::plain::{self, TextFormat};
-use ralph_store::runs::RunDir;
 use serde::Deserialize;
 
 use super::activity::{self, Context};
-use super::checks::CheckPart;
 use super::diff::FilePart;
+use super::new_run::{self, NewRunForm};
 use super::run::{self, RunPage, Tab};
-use super::signs::CheckedIterations;
+use super::run_data::{RunData, TabData};
 use super::transcript::{Tail, hidden_before};
-use super::{checks, costs, diff, layout, overview, report, signs, stories};
-use crate::app::App;
-use crate::live::{self, Frame, LivePart, NamedState};
+use super::{diff, layout, overview, signs, tab_body};
+use crate::app::{App, blocking};
+use crate::live;
+use crate::new_run::known_projects;
 use crate::tokens::Access;
-
-/// Blocks of a transcript that are kept current.
-const LIVE_BLOCKS: usize = 60;
-const PART: &str = "tabbody";
 
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct PageQuery {
@@ -84,6 +72,18 @@ pub(crate) async fn run_live(
     live::stream(&app, &live::LiveView::Run { id, tab, access })
 }
 
+pub(crate) async fn new_run_page(
+    State(app): State<App>,
+    Extension(access): Extension<Access>,
+) -> Response {
+    if access == Access::ReadOnly {
+        return not_found(&app, access, "There is no such page");
+    }
+    let projects = known_projects(&app).await;
+    let page = new_run::page(&app, &projects, &NewRunForm::default(), None);
+    Html(layout::render(&app, access, &page)).into_response()
+}
+
 /// The server is about to end.
 fn gone() -> Response {
     StatusCode::SERVICE_UNAVAILABLE.into_response()
@@ -99,57 +99,6 @@ pub(crate) async fn no_page(
     Extension(access): Extension<Access>,
 ) -> Response {
     not_found(&app, access, "There is no such page")
-}
-
-/// The data of a run's pages.
-struct RunData {
-    card: RunCard,
-    dir: RunDir,
-    /// The story of each iteration.
-    stories: HashMap<u32, (String, String)>,
-    checked: CheckedIterations,
-    tab: TabData,
-}
-
-/// The data of one tab.
-enum TabData {
-    Activity,
-    Stories(Box<RunState>),
-    Diff(Box<RunState>),
-    Checks(Vec<CheckView>),
-    Costs,
-    Report(Box<RunState>),
-}
-
-/// Runs on the monitor's thread.
-fn collect(monitor: &mut Monitor, id: &str, tab: Tab, now: i64) -> Option<RunData> {
-    let state = monitor.run(id)?;
-    let story = |record: &ralph_events::run_state::IterationRecord| {
-        let story = record.story.as_ref()?;
-        Some((record.number, (signs::clean(&story.id), signs::clean(&story.title))))
-    };
-    let stories = state.iterations.iter().filter_map(story).collect();
-    let checked = CheckedIterations::of(state);
-    let tab = match tab {
-        Tab::Activity => TabData::Activity,
-        Tab::Stories => TabData::Stories(Box::new(state.clone())),
-        Tab::Diff => TabData::Diff(Box::new(state.clone())),
-        Tab::Checks => TabData::Checks(check_view::checks(state)),
-        Tab::Costs => TabData::Costs,
-        Tab::Report => TabData::Report(Box::new(state.clone())),
-    };
-    let dir = monitor.run_dir(id)?.clone();
-    Some(RunData { card: monitor.card(id, now)?, dir, stories, checked, tab })
-}
-
-async fn run_data(app: &App, id: &str, tab: Tab) -> Option<RunData> {
-    let (id, now_ms) = (id.to_owned(), app.now_ms());
-    app.hub.ask(move |monitor| collect(monitor, &id, tab, now_ms)).await?
-}
-
-/// Runs work that reads files or starts programs on another thread.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    tokio::task::spawn_blocking(work).await.ok()
 }
 
 pub(crate) async fn run_page(
@@ -174,30 +123,21 @@ pub(crate) async fn tab_page(
 }
 
 async fn render_run(app: &App, access: Access, id: &str, tab: Tab, query: &PageQuery) -> Response {
-    let Some(data) = run_data(app, id, tab).await else {
+    let Some(data) = RunData::load(app, id, tab).await else {
         return not_found(app, access, "There is no such run");
     };
     let (card, checked) = (data.card.clone(), data.checked.clone());
-    let view = view(app, access, tab, (&card, &checked));
+    let view = RunPage::new(app, access, tab, (&card, &checked));
     let (body, lines) = match tab {
         Tab::Activity => (activity_page(view, data, query.from).await, None),
         _ => {
-            let (body, lines) = tab_body(app, data).await;
-            (html! { div id=(PART) { (body) } }, lines)
+            let (body, lines) = tab_body::render(app, data).await;
+            (tab_body::part(&body), lines)
         }
     };
     let view = RunPage { changed_lines: lines, ..view };
     let page = run::page(view, &body);
     Html(layout::render(app, access, &page)).into_response()
-}
-
-fn view<'a>(
-    app: &'a App,
-    access: Access,
-    tab: Tab,
-    (card, checked): (&'a RunCard, &'a CheckedIterations),
-) -> RunPage<'a> {
-    RunPage { app, access, tab, card, checked, changed_lines: None, now_ms: app.now_ms() }
 }
 
 async fn activity_page(view: RunPage<'_>, data: RunData, from: Option<u32>) -> Markup {
@@ -236,158 +176,13 @@ async fn activity_page(view: RunPage<'_>, data: RunData, from: Option<u32>) -> M
     }
 }
 
-/// The content of a tab, and the number of changed lines if it is known.
-async fn tab_body(app: &App, data: RunData) -> (Markup, Option<(u64, u64)>) {
-    let RunData { card, dir, checked, tab, .. } = data;
-    let link = |path: &str| app.link(&format!("/runs/{}/{path}", card.id));
-    let failed = || html! { p class="sub nothing" { "This cannot be read." } };
-    match tab {
-        // It has a page of its own.
-        TabData::Activity => (html! {}, None),
-        TabData::Costs => (costs::body(app, &card, &checked, app.now_ms()), None),
-        TabData::Stories(state) => {
-            (stories_body(*state, card.is_alive).await.unwrap_or_else(failed), None)
-        }
-        TabData::Report(state) => {
-            let facts = summary(app, *state, card.is_alive).await;
-            let body = |facts: Summary| report::body(&facts, &app.zone, &link("report.md"));
-            (facts.map_or_else(failed, body), None)
-        }
-        TabData::Diff(state) => diff_body(app, *state, card.ended_ms.is_some(), link("diff")).await,
-        TabData::Checks(views) => {
-            let parts = blocking(move || check_parts(&dir, views)).await.unwrap_or_default();
-            let log = |run: &check_view::CheckRun| {
-                format!("{}?name={}", link("log"), query_value(&run.log))
-            };
-            (checks::body(&parts, log), None)
-        }
-    }
-}
-
-/// Asks git about the commits.
-async fn summary(app: &App, state: RunState, is_alive: bool) -> Option<Summary> {
-    let now = is_alive.then(|| app.now_ms());
-    app.run_program(move || read_summary(&state, now)).await
-}
-
-async fn stories_body(state: RunState, is_alive: bool) -> Option<Markup> {
-    blocking(move || match read_stories(FilePath::new(&state.info.directory)) {
-        Ok(list) => stories::body(&story_view::stories(&list, &state, is_alive)),
-        Err(StoriesError::None) => {
-            stories::none("This run has no task list. `ralph new` creates one for `ralph work`.")
-        }
-        Err(StoriesError::Unreadable(why)) => {
-            stories::none(&format!("The task list cannot be read: {}", signs::clean(&why)))
-        }
-    })
-    .await
-}
-
-async fn diff_body(
-    app: &App,
-    state: RunState,
-    is_over: bool,
-    link: String,
-) -> (Markup, Option<(u64, u64)>) {
-    let read = app.run_program(move || {
-        let directory = FilePath::new(&state.info.directory);
-        let diff = monitor_diff::run_diff(directory, &state)?;
-        let mut room = diff::MAX_LINES;
-        let part = |(at, file): (usize, &monitor_diff::DiffFile)| {
-            let wanted = at < diff::OPEN_FILES && room > 0 && !file.is_binary;
-            let read =
-                wanted.then(|| monitor_diff::file_diff(directory, &diff, file).ok()).flatten();
-            let lines =
-                |read: &monitor_diff::FileDiff| read.hunks.iter().map(|it| it.lines.len()).sum();
-            room = room.saturating_sub(read.as_ref().map_or(0, lines));
-            FilePart { file: file.clone(), diff: read }
-        };
-        let files: Vec<FilePart> = diff.files.iter().enumerate().map(part).collect();
-        Ok::<_, ralph_events::error::Error>((diff, files))
-    });
-    match read.await {
-        Some(Ok((run, files))) => {
-            let link =
-                |file: &monitor_diff::DiffFile| format!("{link}?path={}", query_value(&file.path));
-            (
-                diff::body(&run, &files, is_over, link),
-                Some((run.added, run.removed)).filter(|it| *it != (0, 0)),
-            )
-        }
-        Some(Err(error)) => (diff::none(&signs::clean(&error.message)), None),
-        None => (diff::none("The changes cannot be read."), None),
-    }
-}
-
-fn check_parts(dir: &RunDir, views: Vec<CheckView>) -> Vec<CheckPart> {
-    let part = |view: CheckView| {
-        let failure = view.last_failure.as_ref();
-        let output =
-            failure.and_then(|run| read_check_log(dir, &run.log, checks::OUTPUT_LINES).ok());
-        CheckPart { view, output }
-    };
-    views.into_iter().map(part).collect()
-}
-
-/// Percent-encodes what a query cannot have.
-fn query_value(text: &str) -> String {
-    let mut value = String::new();
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
-                value.push(char::from(byte));
-            }
-            _ => value += &format!("%{byte:02X}"),
-        }
-    }
-    value
-}
-
-/// A run as the live stream shows it.
-pub(crate) async fn run_frame(
-    app: &App,
-    id: &str,
-    tab: Tab,
-    access: Access,
-    tail: &mut Option<Tail>,
-) -> Option<Frame> {
-    let data = run_data(app, id, tab).await?;
-    let (card, checked) = (data.card.clone(), data.checked.clone());
-    let view = view(app, access, tab, (&card, &checked));
-    let mut parts: Vec<LivePart> = Vec::new();
-    let mut lines = None;
-    if tab == Tab::Activity {
-        if tail.is_none() {
-            *tail = Tail::open(&data.dir, &card.directory).ok();
-        } else if let Some(tail) = tail {
-            // The next frame tries again.
-            let _ = tail.update();
-        }
-        if let Some(tail) = tail {
-            let todo = tail.todo();
-            let context = Context { card: &card, stories: &data.stories, zone: &app.zone };
-            parts = activity::parts(tail.recent(), context, LIVE_BLOCKS);
-            parts.push(LivePart::new("todo".to_owned(), activity::todo(todo)));
-        }
-    } else {
-        let (body, changed_lines) = tab_body(app, data).await;
-        lines = changed_lines;
-        parts.push(LivePart::new(PART.to_owned(), html! { div id=(PART) { (body) } }));
-    }
-    let view = RunPage { changed_lines: lines, ..view };
-    let head = run::head_parts(view).into_iter().chain([run::tabs_part(view)]);
-    let parts = head.map(LivePart::from).chain(parts).collect();
-    let title = run::page_title(&card);
-    Some(Frame { parts, title, states: vec![NamedState::of(&card)], ..Frame::default() })
-}
-
 /// The question before a run is stopped, as a page.
 pub(crate) async fn stop_page(
     State(app): State<App>,
     Extension(access): Extension<Access>,
     Path(id): Path<String>,
 ) -> Response {
-    let Some(data) = run_data(&app, &id, Tab::Costs).await else {
+    let Some(data) = RunData::load(&app, &id, Tab::Costs).await else {
         return not_found(&app, access, "There is no such run");
     };
     if access == Access::ReadOnly {
@@ -396,7 +191,7 @@ pub(crate) async fn stop_page(
     let body = html! {
         h1 class="vh" { "Stop " (data.card.name) }
         p { a class="back" href=(Tab::Activity.link(&app, &id)) { "‹ " (data.card.name) } }
-        div class="dialog" id="stopbox" { (run::stop_form(view(&app, access, Tab::Activity, (&data.card, &data.checked)))) }
+        div class="dialog" id="stopbox" { (run::stop_form(&app, &data.card)) }
     };
     let page = layout::Page { title: format!("Stop {}", data.card.name), live: None, body };
     Html(layout::render(&app, access, &page)).into_response()
@@ -407,11 +202,11 @@ pub(crate) async fn markdown_report(
     Extension(access): Extension<Access>,
     Path(id): Path<String>,
 ) -> Response {
-    let data = run_data(&app, &id, Tab::Report).await;
+    let data = RunData::load(&app, &id, Tab::Report).await;
     let Some(RunData { card, tab: TabData::Report(state), .. }) = data else {
         return not_found(&app, access, "There is no such run");
     };
-    let Some(facts) = summary(&app, *state, card.is_alive).await else { return gone() };
+    let Some(facts) = tab_body::summary(&app, *state, card.is_alive).await else { return gone() };
     let text = plain::render(&facts, &app.zone, TextFormat::Markdown);
     ([(header::CONTENT_TYPE, "text/markdown; charset=utf-8")], text).into_response()
 }
@@ -423,7 +218,7 @@ pub(crate) async fn check_log(
     Path(id): Path<String>,
     Query(query): Query<PageQuery>,
 ) -> Response {
-    let (data, name) = (run_data(&app, &id, Tab::Costs).await, query.name.unwrap_or_default());
+    let (data, name) = (RunData::load(&app, &id, Tab::Costs).await, query.name.unwrap_or_default());
     let Some(data) = data else { return not_found(&app, access, "There is no such run") };
     let log = blocking(move || read_check_log(&data.dir, &name, usize::MAX).ok()).await.flatten();
     match log {
@@ -438,7 +233,7 @@ fn plain_text(text: String) -> Response {
 
 /// All changes of one file.
 async fn file_diff(app: &App, access: Access, id: &str, path: String) -> Response {
-    let data = run_data(app, id, Tab::Diff).await;
+    let data = RunData::load(app, id, Tab::Diff).await;
     let Some(RunData { card, tab: TabData::Diff(state), .. }) = data else {
         return not_found(app, access, "There is no such run");
     };

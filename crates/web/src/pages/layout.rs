@@ -31,6 +31,7 @@ pub(crate) fn render(app: &App, access: Access, page: &Page) -> String {
                 header class="top" {
                     div class="wrap" {
                         a class="home" href=(link("/")) { "ralph" }
+                        @if access == Access::Full { a class="start" id="b-new" href=(link("/new")) { "New run" } }
                         span class="state" {
                             @if access == Access::ReadOnly { span class="ro" { "read-only" } }
                             span class="live" id="live" hidden { "live" }

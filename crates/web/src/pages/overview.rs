@@ -1,13 +1,15 @@
 //! Every run, those that need a person first.
 
 use maud::{Markup, html};
+use ralph_events::text;
 use ralph_report::overview::{Overview, Section, SectionKind};
 use ralph_report::run_card::{Attention, AttentionKind, RunCard};
+use ralph_report::state_word::StateWord;
 use ralph_store::requests::MAX_TEXT;
 
 use super::charts;
 use super::layout::{Page, Part};
-use super::signs::{ago, capitalize, clock, color_of, money, plural, sign, sparkline, ticking};
+use super::signs::{ago, capitalize, clock, money, plural, sign, sparkline, state_color, ticking};
 use crate::app::App;
 use crate::tokens::Access;
 
@@ -62,7 +64,7 @@ pub(crate) fn parts(app: &App, shown: Shown, overview: &Overview) -> Vec<Part> {
         section.kind != SectionKind::NeedsYou && (shown.all || section.kind != SectionKind::Older)
     });
     let groups = html! {
-        @for section in others { (group(app, section)) }
+        @for section in others { (group(app, section, overview.now_ms)) }
         @for project in &overview.unreadable {
             p class="sub bad" { "Cannot read the runs of " (project.path) ": " (project.reason) }
         }
@@ -147,8 +149,12 @@ impl AttentionBox<'_> {
 
     /// `reset-mail asks 5 min ago, iteration 9`.
     fn asker(self, what: &Attention) -> Markup {
-        let when = format!("{}, iteration {}", ago(what.since_ms, self.now_ms), what.iteration);
-        html! { p class="who" { (sign("?", "a")) (self.run_link()) " asks " span class="sub" { (when) } } }
+        html! {
+            p class="who" {
+                (sign("?", "a")) (self.run_link()) " asks "
+                span class="sub" { (ago(what.since_ms, self.now_ms)) ", iteration " (what.iteration) }
+            }
+        }
     }
 
     fn question(self, what: &Attention, id: &str) -> Markup {
@@ -220,22 +226,22 @@ fn meanwhile(card: &RunCard) -> &'static str {
     }
 }
 
-fn group(app: &App, section: &Section) -> Markup {
+fn group(app: &App, section: &Section, now_ms: i64) -> Markup {
     let title = section.kind.title();
     let id = format!("h-{}", title.replace(' ', "-"));
     html! {
         section aria-labelledby=(id) {
             h2 id=(id) { (capitalize(title)) }
-            ul class="rows" { @for card in &section.cards { (row(app, card)) } }
+            ul class="rows" { @for card in &section.cards { (row(app, card, now_ms)) } }
         }
     }
 }
 
-fn row(app: &App, card: &RunCard) -> Markup {
-    let class = match (card.sign(), card.ended_ms.is_some()) {
-        ("●", _) => "row w",
-        ("✓", _) => "row d",
-        ("✗", _) => "row d x",
+fn row(app: &App, card: &RunCard, now_ms: i64) -> Markup {
+    let class = match (card.state, card.ended_ms.is_some()) {
+        (StateWord::Working, _) => "row w",
+        (StateWord::Complete, _) => "row d",
+        (StateWord::Failed | StateWord::Interrupted, _) => "row d x",
         (_, true) => "row d s",
         _ => "row o",
     };
@@ -243,18 +249,17 @@ fn row(app: &App, card: &RunCard) -> Markup {
         Some(branch) => format!("{} · {branch}", card.project),
         None => card.project.clone(),
     };
-    let running = (card.is_alive && card.ended_ms.is_none()).then_some(());
-    let elapsed_from =
-        running.filter(|()| card.sign() == "●").map(|()| elapsed_from(card, app.now_ms()));
+    let is_ticking = card.is_alive && card.state == StateWord::Working;
+    let elapsed_from = is_ticking.then(|| elapsed_from(card, now_ms));
     html! {
         li class=(class) id={ "run-" (card.id) } {
             a href=(app.link(&format!("/runs/{}", card.id))) {
-                (sign(card.sign(), color_of(card.sign())))
+                (sign(card.sign(), state_color(card.state)))
                 span class="nm" {
                     b title=(card.name) { (card.name) }
                     span class="sub" { (place) }
                 }
-                span class="now" { span class="vh" { (card.word()) ": " } (now(card)) }
+                span class="now" { span class="vh" { (card.word()) ": " } (now(card, now_ms)) }
                 (sparkline(card))
                 span class="n it" { span class="vh" { "iteration " } (card.progress()) }
                 span class="n ti" { (ticking(&card.elapsed(), elapsed_from, true)) }
@@ -273,14 +278,24 @@ pub(crate) fn elapsed_from(card: &RunCard, now_ms: i64) -> i64 {
 const NOW_COLUMNS: usize = 26;
 
 /// The current activity of a run. The time stays when the rest is cut.
-pub(crate) fn now(card: &RunCard) -> Markup {
+fn now(card: &RunCard, now_ms: i64) -> Markup {
     if let Some(note) = card.note.as_deref().filter(|_| card.is_removed) {
         return html! { span class="tx" { (note) } };
     }
-    let text = card.now.fit(NOW_COLUMNS, "…");
-    let text = text.strip_suffix(&card.now.time).unwrap_or(&text).trim_end();
+    let shown = card.now.fit(NOW_COLUMNS, "…");
+    let shown = shown.strip_suffix(&card.now.time).unwrap_or(&shown).trim_end();
+    let left = card.wait_until_ms.map(|until| {
+        let left_ms = u64::try_from(until - now_ms).unwrap_or(0);
+        (until, text::format_minutes(left_ms))
+    });
+    let left = left.as_ref().and_then(|(until, left)| Some((until, left, shown.split_once(left)?)));
     html! {
-        span class="tx" title=(card.now.text()) { (text) }
+        span class="tx" title=(card.now.text()) {
+            @match left {
+                Some((until, left, (before, after))) => { (before) span data-until=(until) { (left) } (after) },
+                None => (shown),
+            }
+        }
         @if !card.now.time.is_empty() {
             " " span class="tm" { (ticking(&card.now.time, card.now.since_ms, false)) }
         }

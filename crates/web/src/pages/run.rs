@@ -71,6 +71,17 @@ pub(crate) struct RunPage<'a> {
     pub now_ms: i64,
 }
 
+impl<'a> RunPage<'a> {
+    pub(crate) fn new(
+        app: &'a App,
+        access: Access,
+        tab: Tab,
+        (card, checked): (&'a RunCard, &'a CheckedIterations),
+    ) -> RunPage<'a> {
+        RunPage { app, access, tab, card, checked, changed_lines: None, now_ms: app.now_ms() }
+    }
+}
+
 /// `body` is the content of the tab.
 pub(crate) fn page(view: RunPage<'_>, body: &Markup) -> Page {
     let RunPage { app, card, tab, .. } = view;
@@ -148,7 +159,7 @@ fn can_resume(card: &RunCard) -> bool {
 
 fn figures(view: RunPage<'_>) -> Markup {
     let card = view.card;
-    let runs = card.is_alive && card.ended_ms.is_none() && card.sign() != "=";
+    let runs = card.is_alive && card.ended_ms.is_none() && card.state != StateWord::Paused;
     let from = (runs && card.wait_until_ms.is_none()).then(|| elapsed_from(card, view.now_ms));
     let cost = money(&card.cost);
     html! {
@@ -290,8 +301,7 @@ pub(crate) fn side(view: RunPage<'_>) -> Markup {
 }
 
 /// The dialog of "Stop…", as a page of its own too.
-pub(crate) fn stop_form(view: RunPage<'_>) -> Markup {
-    let RunPage { app, card, .. } = view;
+pub(crate) fn stop_form(app: &App, card: &RunCard) -> Markup {
     let action = |name: &str| app.link(&format!("/runs/{}/{name}", card.id));
     let iteration = card.iteration;
     html! {
@@ -302,7 +312,7 @@ pub(crate) fn stop_form(view: RunPage<'_>) -> Markup {
         form method="post" action=(action("stop")) data-say="stopping" {
             button class="pri" name="now" value="false" {
                 "Finish iteration " (iteration) ", then stop"
-                @if let Some(rest) = estimate(card) { span { (rest) } }
+                @if let Some(rest) = card.stop_estimate() { span { "about " (rest) } }
             }
         }
         form method="post" action=(action("stop")) data-say="stopping" {
@@ -315,25 +325,4 @@ pub(crate) fn stop_form(view: RunPage<'_>) -> Markup {
         }
         a class="btn leave" href=(Tab::Activity.link(app, &card.id)) { "Leave it running" }
     }
-}
-
-/// `about 4 more minutes and $0.30`: averages of finished iterations.
-fn estimate(card: &RunCard) -> Option<String> {
-    use ralph_report::run_card::BarResult::{Failed, Passed, Running};
-    let finished: Vec<&Bar> =
-        card.bars.iter().filter(|bar| matches!(bar.result, Passed | Failed)).collect();
-    let running = card.bars.last().filter(|bar| bar.result == Running)?;
-    let count = u64::try_from(finished.len()).ok().filter(|count| *count > 0)?;
-    let average_ms = finished.iter().map(|bar| bar.duration_ms).sum::<u64>() / count;
-    let left_ms = average_ms.checked_sub(running.duration_ms)?;
-    let usd = |bar: &Bar| bar.cost.usd().unwrap_or(0.0);
-    let average_usd = finished.iter().map(|bar| usd(bar)).sum::<f64>() / count as f64;
-    let minutes = left_ms.div_ceil(60_000).max(1);
-    let minutes =
-        if minutes == 1 { "1 more minute".to_owned() } else { format!("{minutes} more minutes") };
-    let left_usd = average_usd - usd(running);
-    Some(match left_usd > 0.005 {
-        true => format!("about {minutes} and {}", text::format_dollars(left_usd)),
-        false => format!("about {minutes}"),
-    })
 }

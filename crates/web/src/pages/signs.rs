@@ -8,6 +8,7 @@ use ralph_events::control_chars::strip_control_chars;
 use ralph_events::run_state::{Cost, RunState};
 use ralph_events::text;
 use ralph_report::run_card::{Bar, BarResult, RunCard};
+use ralph_report::state_word::StateWord;
 
 /// A sign of 12 px, drawn because fonts of phones disagree about them. `color` is a class.
 pub(crate) fn sign(sign: &str, color: &str) -> Markup {
@@ -31,13 +32,13 @@ pub(crate) fn sign(sign: &str, color: &str) -> Markup {
 }
 
 /// The colour class of a run's sign.
-pub(crate) fn color_of(sign: &str) -> &'static str {
-    match sign {
-        "?" | "~" => "a",
-        "!" | "✗" => "f",
-        "●" => "w",
-        "✓" => "d",
-        _ => "m",
+pub(crate) fn state_color(state: StateWord) -> &'static str {
+    match state {
+        StateWord::Asks => "a",
+        StateWord::Failed | StateWord::Interrupted => "f",
+        StateWord::Working => "w",
+        StateWord::Complete => "d",
+        StateWord::Waiting | StateWord::Paused | StateWord::Ended => "m",
     }
 }
 
@@ -50,8 +51,12 @@ pub(crate) fn money(cost: &Cost) -> String {
     }
 }
 
-/// `5 min ago`.
-pub(crate) fn ago(since_ms: i64, now_ms: i64) -> String {
+/// `5 min ago`, which the script keeps current.
+pub(crate) fn ago(since_ms: i64, now_ms: i64) -> Markup {
+    html! { span data-since=(since_ms) data-unit="ago" { (ago_text(since_ms, now_ms)) } }
+}
+
+fn ago_text(since_ms: i64, now_ms: i64) -> String {
     let seconds = u64::try_from((now_ms - since_ms) / 1000).unwrap_or(0);
     match seconds {
         0..60 => "just now".to_owned(),
@@ -193,7 +198,7 @@ mod tests {
         for (seconds, expected) in
             [(5, "just now"), (300, "5 min ago"), (7200, "2 h ago"), (200_000, "2 days ago")]
         {
-            assert_eq!(ago(0, seconds * 1000), expected);
+            assert_eq!(ago_text(0, seconds * 1000), expected);
         }
         assert_eq!(plural(1, "story"), "1 story");
         assert_eq!(plural(2, "story"), "2 stories");

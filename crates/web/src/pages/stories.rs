@@ -5,7 +5,7 @@ use ralph_events::text;
 use ralph_report::check_view::{CheckMark, CheckRun};
 use ralph_report::story_view::{StoryState, StoryView};
 
-use super::signs::{color_of, money, plural, sign};
+use super::signs::{money, plural, sign};
 
 pub(crate) fn body(stories: &[StoryView]) -> Markup {
     let count =
@@ -49,8 +49,11 @@ fn progress(stories: &[StoryView], proven: usize, in_work: usize) -> Markup {
 
 fn row(story: &StoryView, is_open: bool) -> Markup {
     let color = match story.state {
+        StoryState::Proven => "d",
+        StoryState::Claimed => "a",
+        StoryState::InWork => "w",
         StoryState::Next | StoryState::CanStart => "",
-        _ => color_of(story.state.sign()),
+        StoryState::WaitsFor => "m",
     };
     html! {
         details id={ "story-" (story.id) } open[is_open] {

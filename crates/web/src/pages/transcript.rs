@@ -34,6 +34,17 @@ impl Tail {
         Ok(tail)
     }
 
+    /// Takes in what was written since. If that fails, the next call tries again.
+    pub(crate) fn open_or_update(
+        tail: Option<Tail>,
+        run: &RunDir,
+        directory: &str,
+    ) -> Option<Tail> {
+        let Some(mut tail) = tail else { return Tail::open(run, directory).ok() };
+        let _ = tail.update();
+        Some(tail)
+    }
+
     /// Reads the journal from its beginning, and keeps only iterations from `first` on.
     pub(crate) fn open_from(run: &RunDir, directory: &str, first: u32) -> io::Result<Tail> {
         let mut tail =
@@ -49,8 +60,7 @@ impl Tail {
         }
     }
 
-    /// Takes in what was written since.
-    pub(crate) fn update(&mut self) -> io::Result<()> {
+    fn update(&mut self) -> io::Result<()> {
         while self.read_chunk()? {}
         let extra = self.transcript.items().len().saturating_sub(2 * MAX_ITEMS);
         if extra > 0 {

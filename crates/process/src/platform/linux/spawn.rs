@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::process::{Pid, WaitOptions};
 
-use super::super::super::Launch;
 use super::super::super::signals::RUN_SIGNALS;
 use super::super::super::spawn::{directory_error, environment, locate, program_error};
+use super::super::super::{Launch, file_limit};
 
 /// Linux allows a user 64 MiB of pipe buffers, enough for 200 agents; beyond that, new pipes get
 /// two pages.
@@ -242,6 +242,7 @@ unsafe fn prepare(plan: &ExecPlan) -> (SpawnStep, c_int) {
         if libc::chdir(plan.directory) < 0 {
             return (SpawnStep::Directory, -1);
         }
+        file_limit::restore();
         let mut none = MaybeUninit::uninit();
         libc::sigemptyset(none.as_mut_ptr());
         libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), ptr::null_mut());

@@ -6,8 +6,8 @@ use std::process::Command;
 
 use rustix::process::Pid;
 
-use super::super::super::Launch;
 use super::super::super::spawn::{directory_error, environment, locate, program_error};
+use super::super::super::{Launch, file_limit};
 
 /// Pipes grow by themselves.
 pub(crate) fn enlarge_pipe(_pipe: BorrowedFd<'_>) {}
@@ -47,8 +47,8 @@ pub(crate) fn start(
 
 #[expect(
     unsafe_code,
-    reason = "only setsid(2), ioctl(2), fcntl(2) and signal(3) run in the child, and they are \
-              async-signal-safe"
+    reason = "only setsid(2), ioctl(2), fcntl(2), signal(3) and setrlimit(2) run in the child, which \
+              do not allocate"
 )]
 fn prepare(command: &mut Command, launch: &Launch<'_>) {
     let (terminal, ignore_term) = (launch.takes_terminal(), launch.ignore_term);
@@ -68,6 +68,7 @@ fn prepare(command: &mut Command, launch: &Launch<'_>) {
                     return Err(io::Error::last_os_error());
                 }
             }
+            file_limit::restore();
             Ok(())
         });
     }
