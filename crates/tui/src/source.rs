@@ -201,10 +201,10 @@ impl Source {
         let dir = self.monitor.run_dir(&shown.id)?;
         let wanted = ReadFor {
             tab: model.tab,
-            file: model.file,
-            check: model.check,
-            iteration: model.check_iteration,
-            whole_output: model.whole_output,
+            file: model.pages.diff.at,
+            check: model.pages.checks.at,
+            iteration: model.pages.checks.iteration,
+            whole_output: model.pages.checks.whole_output,
         };
         if shown.read_for.as_ref() != Some(&wanted) {
             let is_alive = self.monitor.is_alive(&shown.id);
@@ -368,7 +368,7 @@ impl ShownRun {
         if model.tab != Tab::Diff {
             return None;
         }
-        let file = diff.files.get(model.file.min(diff.files.len().checked_sub(1)?))?;
+        let file = diff.files.get(model.pages.diff.at.min(diff.files.len().checked_sub(1)?))?;
         let is_known = self.detail.file_diff.as_ref().is_some_and(|(path, _)| *path == file.path);
         if is_known && !std::mem::take(&mut self.is_file_stale) {
             return None;

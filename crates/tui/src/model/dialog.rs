@@ -200,7 +200,7 @@ impl Model {
             field: self.draft_for(question, "answer"),
             error: None,
         }));
-        self.selection = Some(super::Selection::Run(card.id.clone()));
+        self.fleet.selection = Some(super::Selection::Run(card.id.clone()));
     }
 
     pub(super) fn open_stop(&mut self, data: &Data<'_>) {

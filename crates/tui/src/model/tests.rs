@@ -17,7 +17,7 @@ use crate::view::Target;
 use crate::view::tests::Evening;
 
 fn selected(evening: &Evening) -> String {
-    match &evening.model.selection {
+    match &evening.model.fleet.selection {
         Some(Selection::Run(id)) => evening.source.data().card(id).unwrap().name.clone(),
         Some(Selection::Older) => "older".to_owned(),
         None => "none".to_owned(),
@@ -60,7 +60,7 @@ fn enter_opens_older_runs_and_escape_closes_them() {
     assert_eq!(selected(&evening), "invoice-pdf", "the first that was hidden");
     assert!(evening.screen().contains("yesterday"), "{}", evening.screen());
     evening.keys(&[Key::Esc]);
-    assert!(!evening.model.older_open);
+    assert!(!evening.model.fleet.older_open);
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn scrolling_stops_following_and_end_resumes_it() {
     evening.send(Message::NewItems(3));
     assert!(evening.screen().contains("3 new, G follows"));
     evening.press("j");
-    assert!(evening.model.activity.is_following(), "back at the end");
+    assert!(evening.model.pages.activity.is_following(), "back at the end");
     evening.press("g");
     assert!(evening.screen().contains("iteration 1 "), "{}", evening.screen());
     evening.press("G");
@@ -115,7 +115,7 @@ fn brackets_move_by_iteration() {
     evening.press("]");
     assert!(first_line(&mut evening).starts_with("iteration 9"), "{}", evening.screen());
     evening.press("]");
-    assert!(evening.model.activity.is_following());
+    assert!(evening.model.pages.activity.is_following());
     evening.press("g[");
     assert_eq!(note(&evening), "This is the first iteration.");
 }
@@ -133,7 +133,7 @@ fn brackets_show_older_results_of_a_check() {
     evening.press("]");
     assert_eq!(note(&evening), "There is no newer result.");
     evening.keys(&[Key::Enter]);
-    assert!(evening.model.whole_output);
+    assert!(evening.model.pages.checks.whole_output);
 }
 
 #[test]
@@ -352,7 +352,7 @@ fn mouse_selects_opens_and_scrolls() {
     select(&mut evening, "reset-mail");
     evening.keys(&[Key::Enter, Key::Char('1')]);
     evening.send(Message::Mouse { action: MouseAction::WheelUp, at: Position { x: 20, y: 20 } });
-    assert!(!evening.model.activity.is_following());
+    assert!(!evening.model.pages.activity.is_following());
 }
 
 #[test]
@@ -384,7 +384,7 @@ fn no_key_panics_anywhere() {
         for tab in ["", "1", "2", "3", "4", "5"] {
             for (key, _) in BINDINGS.iter().flat_map(|binding| binding.keys) {
                 evening.model.dialog = None;
-                evening.model.filter = None;
+                evening.model.fleet.filter = None;
                 evening.press(tab);
                 evening.keys(&[*key, Key::Char('z'), Key::Enter, Key::Esc]);
             }

@@ -56,7 +56,7 @@ impl View<'_, '_> {
         // A line of air below the tabs; a transcript that is longer than the screen starts there, too.
         let height = usize::from(area.height);
         let last_top = lines.len().saturating_sub(height);
-        let top = match self.model.activity.top {
+        let top = match self.model.pages.activity.top {
             None => last_top,
             Some(anchor) => lines
                 .iter()

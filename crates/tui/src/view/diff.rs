@@ -24,7 +24,7 @@ impl View<'_, '_> {
     }
 
     fn files(&mut self, area: Rect, diff: &RunDiff, run: &RunData<'_>) {
-        let selected = self.model.file.min(diff.files.len() - 1);
+        let selected = self.model.pages.diff.at.min(diff.files.len() - 1);
         let (list, detail) = self.split(area, 42, diff.files.len() + 4);
         let plural = |count: usize, word: &str| {
             format!("{count} {word}{}", if count == 1 { "" } else { "s" })
@@ -97,7 +97,7 @@ impl View<'_, '_> {
             Some((path, Err(error))) if *path == file.path => vec![Row::of(error, Role::Muted)],
             _ => vec![Row::of("reading", Role::Muted)],
         };
-        self.scrolled(page, &rows, self.model.diff_scroll);
+        self.scrolled(page, &rows, self.model.pages.diff.scroll);
     }
 }
 

@@ -47,7 +47,7 @@ pub(crate) fn fleet_lines<'d>(
 ) -> Vec<FleetLine<'d>> {
     let mut lines: Vec<FleetLine<'d>> =
         data.overview.unreadable.iter().map(FleetLine::Unreadable).collect();
-    let shows_all = model.older_open || model.filter.is_some();
+    let shows_all = model.fleet.older_open || model.fleet.filter.is_some();
     let gap = |lines: &[FleetLine<'_>]| usize::from(is_spaced && !lines.is_empty());
     let mut hidden = data.overview.older - data.overview.section(SectionKind::Older).len();
     for Section { kind, cards } in &data.overview.sections {
@@ -72,7 +72,7 @@ pub(crate) fn fleet_lines<'d>(
             lines.extend(card.attention.is_some().then_some(FleetLine::Attention(card)));
         }
     }
-    if hidden > 0 && model.filter.is_none() {
+    if hidden > 0 && model.fleet.filter.is_none() {
         lines.push(FleetLine::Older(hidden));
     }
     lines

@@ -113,7 +113,7 @@ impl View<'_, '_> {
         self.layout.is_wide = is_wide;
         self.first_line(area);
         let body = Rect { y: area.y + 2, height: area.height - 3, ..area };
-        if let Some(filter) = self.model.filter.as_ref().filter(|filter| !filter.is_typing) {
+        if let Some(filter) = self.model.fleet.filter.as_ref().filter(|filter| !filter.is_typing) {
             let line = [
                 span("filter ", Role::Muted),
                 span(filter.field.text(), Role::Strong),
@@ -246,7 +246,7 @@ impl View<'_, '_> {
             ]);
             return Some((line, false));
         }
-        let field = self.model.filter.as_ref().filter(|filter| filter.is_typing)?;
+        let field = self.model.fleet.filter.as_ref().filter(|filter| filter.is_typing)?;
         Some((vec![key("f"), word(" filter: "), span(field.field.text(), Role::Ink)], true))
     }
 
@@ -307,14 +307,14 @@ impl View<'_, '_> {
         let is_activity = self.model.tab == Tab::Activity && self.data.run.is_some();
         let remark = match () {
             () if !is_activity => String::new(),
-            () if self.model.activity.is_following() => "following".to_owned(),
-            () => match self.model.activity.new_items {
+            () if self.model.pages.activity.is_following() => "following".to_owned(),
+            () => match self.model.pages.activity.new_items {
                 0 => "G follows".to_owned(),
                 new => format!("{new} new, G follows"),
             },
         };
         self.canvas.titled_rule(area, &[], &[span(remark, Role::Muted)]);
-        if self.model.search.is_none() && is_activity && !self.model.activity.is_following() {
+        if self.model.search.is_none() && is_activity && !self.model.pages.activity.is_following() {
             self.layout.hits.push((area, Target::Command(Command::Last)));
         }
     }

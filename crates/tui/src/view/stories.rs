@@ -20,7 +20,7 @@ impl View<'_, '_> {
             self.canvas.put(area.x + 1, area.y + 1, area.width - 2, text, Role::Muted);
             return;
         }
-        let selected = self.model.story.min(run.detail.stories.len() - 1);
+        let selected = self.model.pages.stories.at.min(run.detail.stories.len() - 1);
         let rows = story_lines(run);
         let (list, detail) = self.split(area, 54, rows.len() + 2);
         let summary =
@@ -39,7 +39,7 @@ impl View<'_, '_> {
             self.layout.hits.push((line, Target::Story(*story)));
         }
         let rows = self.story_rows(&run.detail.stories[selected], usize::from(detail.width) - 2);
-        self.scrolled(detail, &rows, self.model.story_scroll);
+        self.scrolled(detail, &rows, self.model.pages.stories.scroll);
     }
 
     /// A list at the left and a detail at the right; below 80 columns, one above the other.

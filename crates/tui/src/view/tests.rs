@@ -342,7 +342,7 @@ fn every_size_can_be_drawn() {
     assert_eq!(evening.model.note.as_ref().unwrap().text, "This is the last change.");
     for keys in ["", "1", "2", "3", "4", "5", "1i", "1a", "x", "n", "?", "/a", "fa"] {
         evening.model.dialog = None;
-        (evening.model.search, evening.model.filter) = (None, None);
+        (evening.model.search, evening.model.fleet.filter) = (None, None);
         evening.keys(&[Key::Esc]);
         evening.resize(80, 24);
         evening.press(keys);
