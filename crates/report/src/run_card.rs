@@ -1,5 +1,9 @@
 //! One run in a list: what every screen shows of it.
 
+mod estimate;
+
+pub use estimate::Estimate;
+
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
@@ -817,15 +821,50 @@ mod tests {
     }
 
     #[test]
-    fn bar_heights_follow_time() {
-        let bar = |duration_ms| Bar {
+    fn estimate_is_what_the_average_iteration_leaves() {
+        use BarResult::{Failed, Interrupted, Passed, Running};
+        let estimate = |bars: &[(BarResult, u64, Option<f64>)]| {
+            let mut card = card(&working(), true, NOW);
+            let bar = |(result, minutes, reported): &(BarResult, u64, Option<f64>)| Bar {
+                result: *result,
+                cost: Cost { reported: *reported, estimated: None },
+                ..bar(minutes * 60_000)
+            };
+            card.bars = bars.iter().map(bar).collect();
+            card.stop_estimate().map(|it| format!("{it}, {}", it.minutes()))
+        };
+        let (passed, failed) = ((Passed, 6, Some(0.5)), (Failed, 4, Some(0.3)));
+        let cases = [
+            (vec![passed, failed, (Running, 1, Some(0.1))], "4 more minutes and $0.30, 4 minutes"),
+            // Iterations that were cut off say nothing about the length of a whole one.
+            (
+                vec![passed, (Interrupted, 0, None), (Running, 5, Some(0.5))],
+                "1 more minute, 1 minute",
+            ),
+            (vec![passed, (Passed, 6, None), (Running, 1, None)], "5 more minutes, 5 minutes"),
+        ];
+        for (bars, expected) in cases {
+            assert_eq!(estimate(&bars).as_deref(), Some(expected), "{bars:?}");
+        }
+        let unknown = [vec![(Running, 1, None)], vec![passed], vec![failed, (Running, 5, None)]];
+        for bars in unknown {
+            assert_eq!(estimate(&bars), None, "{bars:?}");
+        }
+    }
+
+    fn bar(duration_ms: u64) -> Bar {
+        Bar {
             iteration: 1,
             duration_ms,
             result: BarResult::Passed,
             cost: Cost::default(),
             tools: 0,
             ended_ms: 0,
-        };
+        }
+    }
+
+    #[test]
+    fn bar_heights_follow_time() {
         let heights = [0, 24, 25, 50, 75, 99, 100, 500].map(|ms| bar(ms).eighths(100));
         assert_eq!(heights, [2, 2, 3, 4, 5, 5, 6, 6]);
         assert_eq!(bar(0).eighths(0), 2);
