@@ -30,6 +30,18 @@ fn from<'s>(shop: &'s Workshop, dir: &'s Path) -> impl Fn(&[&str]) -> Output + '
 }
 
 #[test]
+fn background_start_answers_in_json() {
+    let shop = Workshop::new();
+    let args = ["run", "-f", "-", "-n", "1", "--background=agent", "--json", "--"];
+    let started = shop.ralph(args).args(done(&shop)).stdin("x".repeat(1 << 20)).run();
+    let answer = &started.code(0).json_lines().0[0];
+    assert_eq!((&answer["name"], &answer["tmux"]), (&json!("agent"), &json!("ralph:agent")));
+    shop.wait();
+    assert_eq!(answer["run_id"], newest_id(&shop).as_str());
+    shop.ralph(["logs", "agent"]).run().code(0).stdout_lacks("{\"");
+}
+
+#[test]
 fn older_run_of_a_name_is_found_by_its_id() {
     let shop = Workshop::new();
     let nothing = shop.fake_agent(&json!([{"print": "the older one"}]));

@@ -25,7 +25,7 @@ mod watch_thread;
 pub use agent_command::agent_command;
 pub use check_log::{CheckLog, read_check_log};
 pub use event_reader::{EventReader, JournalLine};
-pub use launcher::{Launcher, NewRun};
+pub use launcher::{Launcher, NewRun, StartedRun};
 pub use monitor::{Changes, Monitor};
 pub use report::read_summary;
 pub use stories::{StoriesError, read_stories, run_stories};

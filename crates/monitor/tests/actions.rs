@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use ralph_events::error::Error;
 use ralph_events::run_state::{Answer, Question};
 use ralph_monitor::actions::{self, Delivery, Done};
-use ralph_monitor::{Launcher, NewRun};
+use ralph_monitor::{Launcher, NewRun, StartedRun};
 use ralph_store::requests::{MAX_TEXT, Request, RequestQueue};
 use ralph_store::run_files::RunFiles;
 use ralph_store::runs::RunDir;
@@ -16,7 +16,7 @@ use ralph_store::runs::RunDir;
 struct FakeLauncher(Mutex<Vec<String>>);
 
 impl Launcher for FakeLauncher {
-    fn start(&self, _: &NewRun) -> Result<String, Error> {
+    fn start(&self, _: &NewRun) -> Result<StartedRun, Error> {
         Err(Error::failed("not in this test"))
     }
 

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use ralph_events::error::Error;
-use ralph_monitor::{Launcher, NewRun};
-use ralph_process as process;
+use ralph_monitor::{Launcher, NewRun, StartedRun};
+use ralph_process::{self as process, Launch};
 
 use crate::executors::tmux::{Tmux, find_window};
 use crate::workers::registry::{Workers, find_by_id};
@@ -20,26 +20,34 @@ const TIMEOUT: Duration = Duration::from_secs(40);
 pub struct RunLauncher;
 
 impl Launcher for RunLauncher {
-    fn start(&self, run: &NewRun) -> Result<String, Error> {
+    fn start(&self, run: &NewRun) -> Result<StartedRun, Error> {
+        if run.prompt.trim().is_empty() {
+            return Err(Error::input("the prompt is empty"));
+        }
         let sandbox = if run.sandbox { "--sandbox" } else { "--no-sandbox" };
         let limit = run.max_iterations.to_string();
         let mut args: Vec<OsString> =
-            ["run", "--background", sandbox, "-n", &limit, "-p", &run.prompt, "--"]
+            ["run", "--background", "--json", sandbox, "-n", &limit, "-f", "-"]
                 .map(OsString::from)
                 .into();
-        args.extend(split_agent(&run.agent)?);
-        let printed = run_ralph(&args, &run.directory)?;
-        // `started NAME (tmux: …)`
-        let name = printed.lines().find_map(|line| line.strip_prefix("started "));
-        let name = name.and_then(|rest| rest.split(' ').next());
-        Ok(name.unwrap_or_default().to_owned())
+        if !run.check.trim().is_empty() {
+            args.push(format!("--check={}", run.check).into());
+        }
+        if !run.agent.trim().is_empty() {
+            args.push("--".into());
+            args.extend(split_agent(&run.agent)?);
+        }
+        // An argument has at most 128 KB.
+        let printed = run_ralph(&args, &run.directory, &run.prompt)?;
+        serde_json::from_str(&printed)
+            .map_err(|err| Error::failed(format!("cannot read the answer of ralph: {err}")))
     }
 
     fn resume(&self, run_id: &str) -> Result<(), Error> {
         let unknown = || Error::input(format!("there is no run {run_id}"));
         let (project, run) = find_by_id(run_id).ok_or_else(unknown)?;
         let args = ["resume", &run.id, "--background"].map(OsString::from);
-        run_ralph(&args, project.root()).map(drop)
+        run_ralph(&args, project.root(), "").map(drop)
     }
 
     fn attach_command(&self, run_id: &str) -> Result<Vec<OsString>, Error> {
@@ -68,8 +76,16 @@ fn own_program() -> Result<OsString, Error> {
 }
 
 /// Runs a command of this program to its end, and returns what it printed.
-fn run_ralph(args: &[OsString], directory: &Path) -> Result<String, Error> {
-    let output = process::run_to_end(&own_program()?, args, directory, &[], TIMEOUT)
+fn run_ralph(args: &[OsString], directory: &Path, stdin: &str) -> Result<String, Error> {
+    let program = own_program()?;
+    let launch = Launch {
+        stdin: stdin.as_bytes(),
+        merge_stderr: false,
+        keep_background: true,
+        term_on_parent_death: true,
+        ..Launch::plain(directory, &program, args, &[])
+    };
+    let output = process::run_exclusive(&launch, TIMEOUT)
         .map_err(|err| Error::failed(format!("cannot start ralph: {err}")))?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     if output.exit.success() {

@@ -8,13 +8,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ralph_events::error::Error;
-use ralph_monitor::{Launcher, NewRun, sample};
+use ralph_monitor::{Launcher, NewRun, StartedRun, sample};
 use ralph_web::{ServeOptions, Server};
 
 struct NoLauncher;
 
 impl Launcher for NoLauncher {
-    fn start(&self, _run: &NewRun) -> Result<String, Error> {
+    fn start(&self, _run: &NewRun) -> Result<StartedRun, Error> {
         Err(Error::failed("the sample starts nothing"))
     }
 

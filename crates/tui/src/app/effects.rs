@@ -49,7 +49,7 @@ impl App {
             Effect::Resume(run) => self.resume(run),
             Effect::Start(new) => {
                 let launcher = Arc::clone(&self.options.launcher);
-                self.jobs.run(move || JobResult::Started(launcher.start(&new)));
+                self.jobs.run(move || JobResult::Started(launcher.start(&new).map(|run| run.name)));
             }
             Effect::Attach(run) => {
                 let launcher = Arc::clone(&self.options.launcher);

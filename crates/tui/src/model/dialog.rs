@@ -107,6 +107,7 @@ impl NewRunDialog {
                 prompt: self.prompt.text().to_owned(),
                 max_iterations: max_iterations
                     .ok_or((NewRunField::Limit, "The limit is a number above 0."))?,
+                check: String::new(),
                 sandbox: self.sandbox,
             }),
         }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use super::{SpawnArgs, warn, worker_files_error};
+use crate::cli::args::OutputMode;
 use crate::executors::tmux::{SESSION_NAME, TmuxExecutor, check_window_free};
 use crate::executors::{Executor, Start};
 use crate::launch::{self, LaunchAction, LaunchPlan, LaunchSpec, LoopCommand, prompt};
@@ -21,6 +22,7 @@ use ralph_process::Interrupts;
 use ralph_report::worker_lines::WorkerState;
 use ralph_store::project::Project;
 use ralph_store::runs::RunDir;
+use serde_json::json;
 
 const MANY_ITERATIONS: u32 = 50;
 
@@ -145,8 +147,13 @@ fn start_in_window(
 }
 
 /// `--background`: starts a run of another command in a window.
-pub(crate) fn start_in_background(project: &Project, spec: LaunchSpec) -> Result<u8, Error> {
+pub(crate) fn start_in_background(project: &Project, mut spec: LaunchSpec) -> Result<u8, Error> {
     let started = SystemTime::now();
+    // `--json` is about this answer: people look at the window.
+    let is_json = spec.view.output == OutputMode::Json;
+    if is_json {
+        spec.view.output = OutputMode::Human;
+    }
     let workers = Workers::open_user_dir()?;
     let (worker, _held) = match &spec.name {
         Some(name) => workers.reserve_for_run(name)?,
@@ -157,6 +164,11 @@ pub(crate) fn start_in_background(project: &Project, spec: LaunchSpec) -> Result
     let interrupts = Interrupts::install().ok();
     let name = &worker.name;
     match start_in_window(project, &worker, spec, None, interrupts)? {
+        Start::Begun(state) if is_json => {
+            let tmux = format!("{SESSION_NAME}:{name}");
+            let started = json!({"name": name, "run_id": state.run_id, "tmux": tmux});
+            crate::cli::print(&format!("{started}\n"))
+        }
         Start::Begun(_) => crate::cli::print(&format!(
             "started {name} (tmux: {SESSION_NAME}:{name}). Follow it with `ralph logs -f {name}`\n"
         )),
