@@ -3,9 +3,8 @@
 use ratatui_core::layout::{Position, Rect};
 
 use ralph_events::control_chars::strip_control_chars;
-use ralph_events::text::format_dollars;
 use ralph_monitor::actions::Delivery;
-use ralph_report::run_card::{Attention, Bar, BarResult, RunCard};
+use ralph_report::run_card::{Attention, RunCard};
 use ralph_report::state_word::StateWord;
 use ralph_report::width::wrap;
 
@@ -14,12 +13,6 @@ use crate::canvas::{Span, cut, span};
 use crate::model::{AnswerDialog, Dialog, NewRunDialog, NewRunField, StopDialog, TellDialog};
 use crate::text_field::TextField;
 use crate::theme::Role;
-
-/// The time and cost that the running iteration still needs.
-struct Estimate {
-    minutes: u64,
-    usd: Option<f64>,
-}
 
 impl View<'_, '_> {
     pub(super) fn dialog(&mut self, screen: Rect) {
@@ -59,8 +52,9 @@ impl View<'_, '_> {
         self.field(Rect { x: area.x, y, width: area.width, height: rows }, &dialog.field, true);
         y += rows + 1;
         let (next, now) = (card.iteration + 1, card.iteration);
-        let about =
-            estimate(card).map_or(String::new(), |it| format!("in about {}", minutes(it.minutes)));
+        let about = card
+            .stop_estimate()
+            .map_or(String::new(), |estimate| format!("in about {}", estimate.minutes()));
         let restarts = format!("ends the agent and restarts iteration {now}");
         let choices = [
             (Delivery::Next, format!("with iteration {next}"), about.as_str()),
@@ -188,17 +182,9 @@ impl View<'_, '_> {
             (_, time) => format!("Iteration {number} is running: {now}, {time}."),
         };
         let mut y = self.paragraph(area, area.y + 1, &doing, Role::Ink) + 1;
-        let about = estimate(card).map(|it| {
-            let money = it.usd.map_or(String::new(), |usd| format!(" and {}", format_dollars(usd)));
-            format!("About {} more{money}, going by earlier iterations.", minutes(it.minutes))
-        });
-        let about = about.map(|text| {
-            text.replacen("minutes more", "more minutes", 1).replacen(
-                "minute more",
-                "more minute",
-                1,
-            )
-        });
+        let about = card
+            .stop_estimate()
+            .map(|estimate| format!("About {estimate}, going by earlier iterations."));
         let end = format!(
             "Ends the agent and everything it started. Changed files stay as they are; \
              iteration {number} is neither checked nor committed."
@@ -362,21 +348,4 @@ impl View<'_, '_> {
 
 fn lines(text: &str, width: usize) -> usize {
     text.lines().map(|line| wrap(line, width, width).len()).sum()
-}
-
-/// The rest of the running iteration, by the average of the finished ones.
-fn estimate(card: &RunCard) -> Option<Estimate> {
-    let (running, finished): (Vec<&Bar>, Vec<&Bar>) =
-        card.bars.iter().partition(|bar| bar.result == BarResult::Running);
-    let running = running.first()?;
-    let count = u64::try_from(finished.len()).ok().filter(|count| *count > 0)?;
-    let average = finished.iter().map(|bar| bar.duration_ms).sum::<u64>() / count;
-    let minutes = average.saturating_sub(running.duration_ms).div_ceil(60_000).max(1);
-    let costs: Option<f64> = finished.iter().map(|bar| bar.cost.usd()).sum();
-    let left = costs.map(|sum| (sum / count as f64 - running.cost.usd().unwrap_or(0.0)).max(0.01));
-    Some(Estimate { minutes, usd: left })
-}
-
-fn minutes(count: u64) -> String {
-    if count == 1 { "1 minute".to_owned() } else { format!("{count} minutes") }
 }
