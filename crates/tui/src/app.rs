@@ -138,6 +138,10 @@ impl App {
     fn run(&mut self) -> io::Result<()> {
         while !self.is_done {
             self.draw()?;
+            if let Some(hits) = self.model.take_page_hits() {
+                self.message(Message::Hits { hits, is_running: false });
+                self.draw()?;
+            }
             self.wait()?;
         }
         Ok(())
@@ -225,7 +229,11 @@ impl App {
         let is_reading = data.overview.cards().any(|card| card.reading.is_some());
         let step = if is_reading || cards.any(is_ticking) { 1000 } else { 60_000 };
         let clock = step - now.rem_euclid(step);
-        let deadlines = [self.model.next_deadline_ms(), self.source.next_read_ms(self.model.tab)];
+        let deadlines = [
+            self.model.next_deadline_ms(),
+            self.source.next_read_ms(self.model.tab),
+            self.source.reading_due_ms(),
+        ];
         let deadlines = deadlines.into_iter().flatten().map(|at| at - now).filter(|left| *left > 0);
         let left = deadlines.fold(clock, i64::min);
         Duration::from_millis(u64::try_from(left).unwrap_or(0).max(1))

@@ -4,6 +4,7 @@ mod actions;
 mod dialog;
 mod mouse;
 mod movement;
+mod new_run;
 mod requests;
 mod search;
 
@@ -15,12 +16,13 @@ use std::path::PathBuf;
 
 use ratatui_core::layout::Position;
 
-use ralph_monitor::NewRun;
 use ralph_monitor::actions::Delivery;
+use ralph_monitor::{NewRun, StartedRun};
 use ralph_report::run_card::RunCard;
 
 pub(crate) use dialog::can_tell;
-pub use dialog::{AnswerDialog, Dialog, NewRunDialog, NewRunField, StopDialog, TellDialog};
+pub use dialog::{AnswerDialog, Dialog, StopDialog, TellDialog};
+pub use new_run::{NewRunDialog, NewRunField};
 pub use requests::{PendingRequest, RequestKind};
 pub use search::{Filter, Search};
 
@@ -188,7 +190,7 @@ pub enum Message {
         run: String,
         result: Result<(), String>,
     },
-    Started(Result<String, String>),
+    Started(Result<StartedRun, String>),
     /// The launcher has ended; `Ok` says whether the run works now.
     Resumed {
         run: String,
@@ -288,7 +290,7 @@ impl Model {
                 Vec::new()
             }
             Message::Started(result) => {
-                self.run_started(result);
+                self.run_started(result, data);
                 Vec::new()
             }
             Message::Resumed { run, result } => {
@@ -306,6 +308,7 @@ impl Model {
             }
         };
         self.settle_requests(data);
+        self.close_orphaned_dialog(data);
         self.keep_selection(data);
         if self.shown_run() != shown.as_deref() {
             self.pages = Pages::default();

@@ -1,5 +1,6 @@
 //! Gathers what the screen shows: reads journals, task lists, logs and the work tree.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use ralph_events::error::Error;
@@ -15,7 +16,7 @@ use ralph_report::story_view::stories;
 use ralph_report::summary::Summary;
 use ralph_report::transcript::{Item, ItemKind};
 
-use crate::data::{CheckOutput, Data, Detail, DiffState, RunData};
+use crate::data::{CheckOutput, Data, Detail, DiffState, READING_DELAY_MS, RunData};
 use crate::model::{Model, Tab};
 
 /// Lines of a log that are read. All of it with `Enter`.
@@ -36,6 +37,7 @@ pub(crate) struct Source {
     overview: Overview,
     now_ms: i64,
     shown: Option<ShownRun>,
+    reading_since: HashMap<String, i64>,
 }
 
 /// The run that is selected.
@@ -128,7 +130,8 @@ impl ReadJob {
 impl Source {
     pub(crate) fn new(monitor: Monitor, now_ms: i64) -> Source {
         let overview = monitor.overview(now_ms);
-        Source { monitor, overview, now_ms, shown: None }
+        let reading_since = HashMap::new();
+        Source { monitor, overview, now_ms, shown: None, reading_since }
     }
 
     pub(crate) fn data(&self) -> Data<'_> {
@@ -144,7 +147,13 @@ impl Source {
                 detail: &shown.detail,
             })
         });
-        Data { overview: &self.overview, now_ms: self.now_ms, zone: self.monitor.zone(), run }
+        Data {
+            overview: &self.overview,
+            now_ms: self.now_ms,
+            zone: self.monitor.zone(),
+            run,
+            reading_since: &self.reading_since,
+        }
     }
 
     /// The id of the run with this name, id or beginning of an id.
@@ -166,7 +175,22 @@ impl Source {
 
     pub(crate) fn set_time(&mut self, now_ms: i64) {
         self.now_ms = now_ms;
-        self.overview = self.monitor.overview(now_ms);
+        self.refresh_overview();
+    }
+
+    fn refresh_overview(&mut self) {
+        self.overview = self.monitor.overview(self.now_ms);
+        let reading = self.overview.cards().filter(|card| card.reading.is_some());
+        let known = std::mem::take(&mut self.reading_since);
+        self.reading_since = reading
+            .map(|card| (card.id.clone(), known.get(&card.id).copied().unwrap_or(self.now_ms)))
+            .collect();
+    }
+
+    /// When a journal has been read for so long that the screen says so.
+    pub(crate) fn reading_due_ms(&self) -> Option<i64> {
+        let since = self.reading_since.values().min()?;
+        Some(since + READING_DELAY_MS).filter(|due| *due > self.now_ms)
     }
 
     /// Takes in changes. Returns how many items the shown transcript has more.
@@ -267,7 +291,7 @@ impl Source {
         });
         if self.shown.is_some() {
             // Reading it may have added a card.
-            self.overview = self.monitor.overview(self.now_ms);
+            self.refresh_overview();
         }
     }
 

@@ -5,7 +5,7 @@ use std::io::{self, Read, Seek, Write};
 use std::sync::Arc;
 
 use ralph_events::error::Error;
-use ralph_monitor::actions;
+use ralph_monitor::{StartedRun, actions};
 use ralph_process::run_in_terminal;
 use ralph_store::runs::RunDir;
 
@@ -18,7 +18,7 @@ use crate::terminal::{self, Screen};
 pub(super) enum JobResult {
     Read(ReadResult),
     Resumed { run: String, result: Result<(), Error> },
-    Started(Result<String, Error>),
+    Started(Result<StartedRun, Error>),
     Attach(Result<Vec<OsString>, Error>),
     Report(Result<(), Error>),
 }
@@ -49,7 +49,7 @@ impl App {
             Effect::Resume(run) => self.resume(run),
             Effect::Start(new) => {
                 let launcher = Arc::clone(&self.options.launcher);
-                self.jobs.run(move || JobResult::Started(launcher.start(&new).map(|run| run.name)));
+                self.jobs.run(move || JobResult::Started(launcher.start(&new)));
             }
             Effect::Attach(run) => {
                 let launcher = Arc::clone(&self.options.launcher);
@@ -133,6 +133,8 @@ impl App {
         match result {
             JobResult::Read(result) => self.source.take_read(result),
             JobResult::Started(result) => {
+                let new = self.source.update(now_ms());
+                self.message(Message::NewItems(new));
                 self.message(Message::Started(result.map_err(|err| error_text(&err))));
             }
             JobResult::Resumed { run, result } => {

@@ -16,10 +16,13 @@ impl Model {
     ) -> Vec<Effect> {
         const DOUBLE_CLICK_MS: i64 = 400;
         if self.dialog.is_some() {
-            return self.mouse_in_dialog(action);
+            let is_control = |target: &Target| {
+                matches!(target, Target::Key(_) | Target::Delivery(_) | Target::Field(_))
+            };
+            let target = self.layout.hit(at, is_control).cloned();
+            return self.mouse_in_dialog(action, target, data);
         }
-        let is_pane =
-            |target: &Target| matches!(target, Target::Fleet | Target::Detail | Target::Dialog);
+        let is_pane = |target: &Target| matches!(target, Target::Fleet | Target::Detail);
         if action != MouseAction::Press {
             let pane = self.layout.hit(at, is_pane).cloned();
             return self.wheel(action == MouseAction::WheelUp, pane.as_ref(), data);
@@ -50,7 +53,11 @@ impl Model {
             Target::Story(at) => self.pages.stories.choose(at),
             Target::File(at) => self.pages.diff.choose(at),
             Target::Check(at) => self.pages.checks.choose(at),
-            Target::Fleet | Target::Detail | Target::Dialog => {}
+            Target::Fleet
+            | Target::Detail
+            | Target::Key(_)
+            | Target::Delivery(_)
+            | Target::Field(_) => {}
         }
         Vec::new()
     }

@@ -255,7 +255,7 @@ fn step_of(command: Command, page: isize) -> isize {
     }
 }
 
-fn file_count(run: &RunData<'_>) -> usize {
+pub(super) fn file_count(run: &RunData<'_>) -> usize {
     match &run.detail.diff {
         DiffState::Ready(diff) => diff.files.len(),
         _ => 0,

@@ -70,12 +70,10 @@ impl Model {
             Key::Enter if search.field.is_blank() => self.search = None,
             Key::Enter => {
                 search.is_typing = false;
-                if self.tab != Tab::Activity {
-                    let hits = std::mem::take(&mut self.layout.matches);
-                    return self.found(hits, false);
-                }
                 search.is_running = true;
-                return vec![Effect::Search(search.field.text().to_owned())];
+                if self.tab == Tab::Activity {
+                    return vec![Effect::Search(search.field.text().to_owned())];
+                }
             }
             Key::Ctrl('j') => {}
             _ => {
@@ -83,6 +81,12 @@ impl Model {
             }
         }
         Vec::new()
+    }
+
+    /// The hits of a search through a page, which the next frame finds.
+    pub(crate) fn take_page_hits(&mut self) -> Option<Vec<u64>> {
+        let is_running = self.search.as_ref().is_some_and(|search| search.is_running);
+        (is_running && self.tab != Tab::Activity).then(|| std::mem::take(&mut self.layout.matches))
     }
 
     /// Of the activity, shows the last hit first: what happened recently matters most.

@@ -7,10 +7,12 @@ use ratatui_core::layout::Position;
 use ralph_events::event::{Event, FileEdit, Outcome, Stamp, Usage};
 use ralph_events::journal::LineEncoder;
 use ralph_events::run_state::RunState;
+use ralph_monitor::StartedRun;
 use ralph_monitor::actions::Delivery;
 use ralph_monitor::sample::NOW_MS;
 
 use super::{Dialog, Effect, Message, NewRunField, RequestKind, Screen, Selection, Tab};
+use crate::data::Data;
 use crate::input::{Key, MouseAction};
 use crate::keys::{BINDINGS, Command};
 use crate::view::Target;
@@ -307,19 +309,25 @@ fn new_run_needs_a_prompt_and_starts_once() {
     evening.keys(&[Key::Enter]);
     assert!(evening.screen().contains("What should it do?"));
     evening.press("Fix it.");
+    evening.keys(&[Key::Tab]);
+    evening.press("make test");
     evening.keys(&[Key::Tab, Key::Backspace, Key::Backspace, Key::Char('0'), Key::Enter]);
     assert!(evening.screen().contains("above 0"));
     evening.keys(&[Key::Backspace, Key::Char('7'), Key::Tab, Key::Char(' '), Key::Enter]);
     let Some(Effect::Start(new)) = evening.effects.pop() else { panic!() };
     assert_eq!((new.prompt.as_str(), new.max_iterations, new.sandbox), ("Fix it.", 7, false));
+    assert_eq!(new.check, "make test");
     evening.keys(&[Key::Enter]);
     assert_eq!(evening.effects, [], "it is starting already");
     evening.send(Message::Started(Err("no tmux".to_owned())));
     assert!(evening.screen().contains("no tmux"));
     let Some(Dialog::New(dialog)) = &evening.model.dialog else { panic!() };
     assert_eq!((dialog.prompt.text(), dialog.focus), ("Fix it.", NewRunField::Sandbox));
-    evening.send(Message::Started(Ok("shop".to_owned())));
+    let slugs = evening.source.data().overview.cards().find(|card| card.name == "slugs").unwrap();
+    let started = StartedRun { name: "shop".to_owned(), run_id: slugs.id.clone() };
+    evening.send(Message::Started(Ok(started)));
     assert_eq!(note(&evening), "Started shop.");
+    assert_eq!(selected(&evening), "slugs", "the new run is selected");
 }
 
 #[test]
@@ -633,4 +641,118 @@ fn narrow_rows_keep_what_matters() {
     evening.release_locks();
     let screen = evening.screen();
     assert!(screen.contains("… Press r."), "{screen}");
+}
+
+fn click(evening: &mut Evening, wanted: &Target) {
+    let hits = evening.model.layout.hits.iter();
+    let (area, _) = hits.rev().find(|(_, target)| target == wanted).expect("a target");
+    let at = Position { x: area.x + 1, y: area.y };
+    evening.send(Message::Mouse { action: MouseAction::Press, at });
+}
+
+#[test]
+fn dialogs_take_clicks() {
+    let mut evening = Evening::new(80, 24);
+    evening.press("i");
+    click(&mut evening, &Target::Delivery(Delivery::Every));
+    evening.press("Keep it short.");
+    click(&mut evening, &Target::Key(Key::Enter));
+    let Some(Effect::Tell { delivery, .. }) = evening.effects.pop() else { panic!() };
+    assert_eq!(delivery, Delivery::Every);
+    click(&mut evening, &Target::Key(Key::Esc));
+    assert_eq!(evening.model.dialog, None);
+
+    evening.press("x");
+    click(&mut evening, &Target::Key(Key::Char('f')));
+    assert_eq!(evening.effects, [], "as deaf as to keys");
+    evening.wait_ms(300);
+    click(&mut evening, &Target::Key(Key::Char('f')));
+    assert!(matches!(evening.effects.pop(), Some(Effect::Stop { now: false, .. })));
+    click(&mut evening, &Target::Key(Key::Esc));
+
+    evening.press("n");
+    click(&mut evening, &Target::Field(NewRunField::Check));
+    evening.press("make");
+    click(&mut evening, &Target::Field(NewRunField::Sandbox));
+    let Some(Dialog::New(dialog)) = &evening.model.dialog else { panic!() };
+    assert_eq!((dialog.check.text(), dialog.sandbox), ("make", false));
+    // What is below a dialog stays untouched.
+    evening.send(Message::Mouse { action: MouseAction::Press, at: Position { x: 0, y: 8 } });
+    assert_eq!(selected(&evening), "reset-mail");
+}
+
+#[test]
+fn search_of_a_page_works_when_all_keys_come_at_once() {
+    let mut evening = Evening::new(120, 36);
+    evening.keys(&[Key::Enter, Key::Char('5')]);
+    for key in [Key::Char('/'), Key::Char('c'), Key::Char('o'), Key::Enter] {
+        evening.model.update(Message::Key(key), &evening.source.data());
+    }
+    evening.send(Message::DataChanged);
+    let search = evening.model.search.as_ref().unwrap();
+    assert!(!search.hits.is_empty(), "{}", evening.screen());
+}
+
+#[test]
+fn diff_of_an_ended_run_says_which_tree_it_shows() {
+    let mut evening = Evening::with_repository(80, 24);
+    let says = |evening: &mut Evening| evening.screen().contains("The work tree as it is now.");
+    evening.keys(&[Key::Enter, Key::Char('3')]);
+    assert!(!says(&mut evening), "it works");
+    evening.release_locks();
+    assert!(says(&mut evening), "{}", evening.screen());
+}
+
+#[test]
+fn rows_without_runs_show_more_of_the_selected_one() {
+    for size in [(80, 24), (120, 36)] {
+        let mut evening = Evening::new(size.0, size.1);
+        let before = evening.screen();
+        evening.press("fslugs");
+        evening.keys(&[Key::Enter]);
+        let rule = |screen: &str| screen.lines().position(|line| line.starts_with("─ ")).unwrap();
+        let screen = evening.screen();
+        assert!(rule(&screen) < rule(&before) - 8, "{screen}");
+        assert!(rule(&screen) > 4, "{screen}");
+    }
+}
+
+#[test]
+fn cut_notice_in_the_preview_ends_in_an_ellipsis() {
+    let mut evening = Evening::new(80, 24);
+    let message = "the prompt never mentions the response, ".repeat(3);
+    append(&evening, &[Event::Warning { message: message.into() }]);
+    while !evening.screen().contains("the prompt never") {
+        evening.source.monitor.wait(None);
+        evening.source.update(NOW_MS);
+    }
+    let screen = evening.screen();
+    let line = screen.lines().find(|line| line.contains("the prompt never")).unwrap();
+    assert!(line.ends_with('…'), "{screen}");
+}
+
+#[test]
+fn empty_page_offers_no_keys_for_its_list() {
+    let mut evening = Evening::new(60, 20);
+    select(&mut evening, "deps-upgrade");
+    evening.keys(&[Key::Enter, Key::Char('2')]);
+    let screen = evening.screen();
+    assert!(screen.contains("This run has no task list."), "{screen}");
+    assert!(!screen.contains("↑↓ story"), "{screen}");
+}
+
+#[test]
+fn reading_is_mentioned_after_a_while() {
+    let mut evening = Evening::new(120, 36);
+    let mut card = evening.source.data().overview.cards().next().unwrap().clone();
+    card.reading = Some(40);
+    let mut since = std::collections::HashMap::new();
+    since.insert(card.id.clone(), NOW_MS);
+    let mut text_after = |ms: i64| {
+        evening.wait_ms(ms);
+        let data = Data { reading_since: &since, ..evening.source.data() };
+        data.reading_text(&card)
+    };
+    assert_eq!(text_after(299), None);
+    assert_eq!(text_after(1).as_deref(), Some("reading 40%"));
 }

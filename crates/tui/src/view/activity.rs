@@ -127,7 +127,7 @@ impl View<'_, '_> {
     /// The last lines of a run, each item as short as possible.
     pub(super) fn preview_rows(&self, card: &RunCard, width: u16, height: usize) -> Vec<Row> {
         let Some(run) = self.data.run(&card.id) else {
-            let text = card.reading.map_or(String::new(), |percent| format!("reading {percent}%"));
+            let text = self.data.reading_text(card).unwrap_or_default();
             return vec![Row::of(text, Role::Muted)];
         };
         let mut rows: Vec<Row> = Vec::new();
@@ -143,13 +143,15 @@ impl View<'_, '_> {
                         }
                     }
                 }
-                ItemKind::Text { .. } if short.len() > 1 => {
+                ItemKind::Tool(_) | ItemKind::Check(_) => short.truncate(1),
+                _ if short.len() > 1 => {
                     short.truncate(1);
                     if let Some(text) = short[0].left.last_mut() {
+                        text.text.truncate(text.text.trim_end().len());
                         text.text.push_str(self.canvas.theme.ellipsis());
                     }
                 }
-                _ => short.truncate(1),
+                _ => {}
             }
             if width < 100
                 && matches!(item.kind, ItemKind::You { .. })

@@ -21,7 +21,7 @@ const NO_CHECKS: &str = "This run has no checks: nothing proves it. Add guardrai
 impl View<'_, '_> {
     pub(super) fn checks(&mut self, area: Rect, run: &RunData<'_>) {
         if run.detail.checks.is_empty() {
-            self.canvas.put(area.x + 1, area.y + 1, area.width - 2, NO_CHECKS, Role::Muted);
+            self.sentence(area, NO_CHECKS);
             return;
         }
         let selected = self.model.pages.checks.at.min(run.detail.checks.len() - 1);

@@ -8,8 +8,9 @@ use ralph_report::run_card::{Attention, RunCard};
 use ralph_report::state_word::StateWord;
 use ralph_report::width::wrap;
 
-use super::View;
-use crate::canvas::{Span, cut, span};
+use super::{Target, View};
+use crate::canvas::{cut, span};
+use crate::input::Key;
 use crate::model::{AnswerDialog, Dialog, NewRunDialog, NewRunField, StopDialog, TellDialog};
 use crate::text_field::TextField;
 use crate::theme::Role;
@@ -68,6 +69,8 @@ impl View<'_, '_> {
             let role = if is_chosen { Role::Strong } else { Role::Ink };
             self.canvas.put(area.x + 7, y, 22, &format!("{mark} {word}"), role);
             self.canvas.put(area.x + 31, y, area.width.saturating_sub(31), remark, Role::Muted);
+            let row = Rect { y, height: 1, ..area };
+            self.layout.hits.push((row, Target::Delivery(delivery)));
             y += 1;
         }
         y += 1;
@@ -190,20 +193,22 @@ impl View<'_, '_> {
              iteration {number} is neither checked nor committed."
         );
         let choices = [
-            ("f", format!("finish iteration {number}, then stop"), about.unwrap_or_default()),
-            ("e", "end it now".to_owned(), end),
-            ("p", format!("pause after iteration {number} instead"), String::new()),
+            ('f', format!("finish iteration {number}, then stop"), about.unwrap_or_default()),
+            ('e', "end it now".to_owned(), end),
+            ('p', format!("pause after iteration {number} instead"), String::new()),
         ];
         for (key, text, detail) in choices {
-            self.canvas.put(area.x, y, 1, key, Role::Strong);
+            self.canvas.put(area.x, y, 1, &key.to_string(), Role::Strong);
             self.canvas.put(area.x + 3, y, area.width - 3, &text, Role::Ink);
             let indented = Rect { x: area.x + 3, width: area.width - 3, ..area };
-            y = if detail.is_empty() {
+            let next = if detail.is_empty() {
                 y + 1
             } else {
                 self.paragraph(indented, y + 1, &detail, Role::Muted)
             };
-            y += 1;
+            let rows = Rect { y, height: next - y, ..area };
+            self.layout.hits.push((rows, Target::Key(Key::Char(key))));
+            y = next + 1;
         }
         // The keys of this dialog stand a line lower.
         self.remark_line(
@@ -218,7 +223,9 @@ impl View<'_, '_> {
             span("n", Role::Strong),
             span(" leave it running", Role::Muted),
         ];
-        self.canvas.put_spans(area.x, area.bottom() - 1, area.width, &line);
+        let last = Rect { y: area.bottom() - 1, height: 1, ..area };
+        self.canvas.put_spans(last.x, last.y, last.width, &line);
+        self.layout.hits.push((last, Target::Key(Key::Esc)));
     }
 
     fn new_run(&mut self, screen: Rect, dialog: &NewRunDialog) {
@@ -226,43 +233,43 @@ impl View<'_, '_> {
         let error = dialog.error.as_deref().map_or(0, |error| lines(error, inner));
         // A long error makes the box higher.
         let extra = u16::try_from(error.saturating_sub(2)).unwrap_or_default().min(6);
-        let area = self.open_box(screen, 80, 19 + extra, "new run", "");
-        let height = area.height - extra;
+        let area = self.open_box(screen, 80, 21 + extra, "new run", "");
+        let height = area.height - extra.min(area.height);
         let mut y = area.y + 1;
         for field in NewRunField::ALL {
             let focused = dialog.focus == field;
-            let label = match field {
-                NewRunField::Directory => "Directory",
-                NewRunField::Agent => "Agent",
-                NewRunField::Prompt => "Prompt",
-                NewRunField::Limit => "Iterations",
-                NewRunField::Sandbox => "Sandbox",
+            let (label, placeholder) = match field {
+                NewRunField::Directory => ("Directory", ""),
+                NewRunField::Agent => ("Agent", "as in the settings of the project"),
+                NewRunField::Prompt => ("Prompt", ""),
+                NewRunField::Check => ("Check", "none: nothing proves the work"),
+                NewRunField::Limit => ("Iterations", ""),
+                NewRunField::Sandbox => ("Sandbox", ""),
             };
             let role = if focused { Role::Strong } else { Role::Muted };
             self.canvas.put(area.x, y, 10, label, role);
-            let place = |height: u16| Rect { x: area.x + 12, y, width: area.width - 12, height };
             let rows = match field {
-                NewRunField::Prompt => height.saturating_sub(14).clamp(2, 5),
+                NewRunField::Prompt => height.saturating_sub(16).clamp(2, 5),
                 _ => 1,
             };
-            match field {
-                NewRunField::Directory => self.field(place(1), &dialog.directory, focused),
-                NewRunField::Agent => self.field(place(1), &dialog.agent, focused),
-                NewRunField::Prompt => self.field(place(rows), &dialog.prompt, focused),
-                NewRunField::Limit => self.field(place(1), &dialog.limit, focused),
-                NewRunField::Sandbox => {
+            let place = Rect { x: area.x + 12, y, width: area.width - 12, height: rows };
+            match dialog.text(field) {
+                Some(text) => {
+                    self.field(place, text, focused);
+                    if text.text().is_empty() {
+                        self.canvas.put(place.x + 1, y, place.width, placeholder, Role::Muted);
+                    }
+                }
+                None => {
                     let text =
                         if dialog.sandbox { "(•) on    ( ) off" } else { "( ) on    (•) off" };
-                    self.canvas.put(
-                        area.x + 13,
-                        y,
-                        20,
-                        text,
-                        if focused { Role::Strong } else { Role::Ink },
-                    );
+                    let role = if focused { Role::Strong } else { Role::Ink };
+                    self.canvas.put(place.x + 1, y, 20, text, role);
                 }
             }
-            y += rows + u16::from(height >= 17 || field == NewRunField::Prompt);
+            let row = Rect { x: area.x, width: area.width, ..place };
+            self.layout.hits.push((row, Target::Field(field)));
+            y += rows + u16::from(height >= 19 || field == NewRunField::Prompt);
         }
         let text = match dialog.is_starting {
             true => "Starting in the background…",
@@ -314,15 +321,19 @@ impl View<'_, '_> {
         while keys.len() > 2 && width(&keys) > usize::from(area.width) + 2 {
             keys.remove(keys.len() - 2);
         }
-        let mut spans: Vec<Span> = Vec::new();
+        let (mut x, y) = (area.x, area.bottom() - 2);
         for (key, word) in keys {
-            spans.extend([span(key, Role::Strong), span(format!(" {word}   "), Role::Muted)]);
+            let line = [span(key, Role::Strong), span(format!(" {word}"), Role::Muted)];
+            let width = self.canvas.put_spans(x, y, area.right() + 2 - x, &line);
+            if let Some(key) = key_named(key) {
+                self.layout.hits.push((Rect { x, y, width, height: 1 }, Target::Key(key)));
+            }
+            x += width + 3;
         }
-        self.canvas.put_spans(area.x, area.bottom() - 2, area.width + 2, &spans);
     }
 
     /// Wraps a text, with an ellipsis if there is more than fits. Returns the line after it.
-    fn paragraph(&mut self, area: Rect, y: u16, text: &str, role: Role) -> u16 {
+    pub(super) fn paragraph(&mut self, area: Rect, y: u16, text: &str, role: Role) -> u16 {
         let width = usize::from(area.width);
         let mut lines = text
             .lines()
@@ -348,4 +359,16 @@ impl View<'_, '_> {
 
 fn lines(text: &str, width: usize) -> usize {
     text.lines().map(|line| wrap(line, width, width).len()).sum()
+}
+
+/// The key that a click stands for.
+fn key_named(label: &str) -> Option<Key> {
+    match label {
+        "Enter" => Some(Key::Enter),
+        "Tab" => Some(Key::Tab),
+        "Esc" => Some(Key::Esc),
+        "Ctrl-E" => Some(Key::Ctrl('e')),
+        "Ctrl-J" => Some(Key::Ctrl('j')),
+        _ => None,
+    }
 }

@@ -149,15 +149,19 @@ impl View<'_, '_> {
             _ => 0,
         };
         let list = Rect { height: area.height - preview, ..area };
-        self.fleet(list);
+        let used = self.fleet(list);
         if preview > 0 {
-            self.preview(Rect { y: list.bottom(), height: preview, ..area });
+            // Rows that the list leaves empty show more of the run.
+            let y = list.y + (used + 1).min(list.height);
+            self.preview(Rect { y, height: area.bottom() - y, ..area });
         }
     }
 
     /// The list, scrolled so that the selected run is visible, and the chart below if there is room.
-    pub(super) fn fleet(&mut self, area: Rect) {
-        let has_chart = self.layout.is_wide && area.height >= 46;
+    /// Returns the rows of the list.
+    pub(super) fn fleet(&mut self, area: Rect) -> u16 {
+        let has_costs = self.data.overview.cost_per_day.iter().any(|day| day.usd > 0.0);
+        let has_chart = self.layout.is_wide && area.height >= 46 && has_costs;
         let chart = if has_chart { 15 } else { 0 };
         let area = Rect { height: area.height - chart, ..area };
         if has_chart {
@@ -192,6 +196,7 @@ impl View<'_, '_> {
                 Role::Muted,
             );
         }
+        u16::try_from(lines.len()).unwrap_or(u16::MAX).clamp(1, area.height)
     }
 
     fn fleet_line(&mut self, row: Rect, line: &FleetLine<'_>, columns: &Columns, selected: bool) {
@@ -294,8 +299,8 @@ impl View<'_, '_> {
         if let Some(text) = self.model.requested_text(card, self.data.now_ms) {
             return text;
         }
-        match (&card.note, card.reading) {
-            (_, Some(percent)) => format!("reading {percent}%"),
+        match (&card.note, self.data.reading_text(card)) {
+            (_, Some(reading)) => reading,
             (Some(note), _) => cut(note, room, self.canvas.theme.ellipsis()),
             _ => {
                 let ellipsis = if self.canvas.theme.ascii { "." } else { "…" };
@@ -351,7 +356,7 @@ impl View<'_, '_> {
         };
         let title = [span(&card.name, Role::Strong)];
         let rule = Rect { height: 1, ..area };
-        let is_large = area.height > 5;
+        let is_large = area.height > 8;
         let mut top = area.y + 1;
         if is_large {
             self.canvas.titled_rule(rule, &title, &[]);

@@ -16,14 +16,18 @@ pub(crate) mod tests;
 
 pub(crate) use fleet::{FleetLine, fleet_lines};
 
-use ralph_report::width::wrap;
+use ralph_report::width::{suffix_within, wrap};
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::{Position, Rect};
 
+use ralph_monitor::actions::Delivery;
+
 use crate::canvas::{Canvas, Span, columns, span};
 use crate::data::Data;
+use crate::input::Key;
 use crate::keys::{Command, Place, footer_entries};
-use crate::model::{Model, Screen, Tab};
+use crate::model::{Model, NewRunField, Screen, Tab};
+use crate::text_field::TextField;
 use crate::theme::{Role, Theme};
 
 pub const MIN_WIDTH: u16 = 60;
@@ -45,7 +49,10 @@ pub enum Target {
     /// The wheel scrolls this pane.
     Fleet,
     Detail,
-    Dialog,
+    /// In a dialog: the same as this key, a choice, a field.
+    Key(Key),
+    Delivery(Delivery),
+    Field(NewRunField),
 }
 
 /// Where things were drawn, and how far they can be scrolled.
@@ -189,7 +196,7 @@ impl View<'_, '_> {
 
     fn footer(&mut self, area: Rect, place: Place) {
         let margin = margin(area.width);
-        if let Some(line) = self.prompt_line() {
+        if let Some(line) = self.prompt_line(area.width - margin) {
             let used = self.canvas.put_spans(margin, area.y, area.width - margin, &line.0);
             if line.1 {
                 self.canvas.cursor = Some(Position { x: margin + used, y: area.y });
@@ -229,14 +236,19 @@ impl View<'_, '_> {
     }
 
     /// The line of a search or filter that is typed, and whether it has the cursor.
-    fn prompt_line(&self) -> Option<(Vec<Span>, bool)> {
+    fn prompt_line(&self, width: u16) -> Option<(Vec<Span>, bool)> {
         let key = |text: &str| span(text, Role::Strong);
         let word = |text: &str| span(text, Role::Muted);
+        // The end of what is typed stays visible, with the cursor behind it.
+        let typed = |field: &TextField| {
+            let room = usize::from(width).saturating_sub(12);
+            span(suffix_within(field.text(), room), Role::Ink)
+        };
         if let Some(search) = &self.model.search {
-            let mut line = vec![key("/"), span(search.field.text(), Role::Ink)];
             if search.is_typing {
-                return Some((line, true));
+                return Some((vec![key("/"), typed(&search.field)], true));
             }
+            let mut line = vec![key("/"), span(search.field.text(), Role::Ink)];
             line.push(word(&format!("   {}   ", search.result_text())));
             line.extend([
                 key("↓↑"),
@@ -247,7 +259,7 @@ impl View<'_, '_> {
             return Some((line, false));
         }
         let field = self.model.fleet.filter.as_ref().filter(|filter| filter.is_typing)?;
-        Some((vec![key("f"), word(" filter: "), span(field.field.text(), Role::Ink)], true))
+        Some((vec![key("f"), word(" filter: "), typed(&field.field)], true))
     }
 
     fn no_runs(&mut self, area: Rect) {
@@ -305,8 +317,12 @@ impl View<'_, '_> {
     /// The line above the footer of a run.
     fn status_rule(&mut self, area: Rect) {
         let is_activity = self.model.tab == Tab::Activity && self.data.run.is_some();
+        let card = self.model.shown_run().and_then(|id| self.data.card(id));
+        let is_over = card.is_some_and(|card| !card.is_alive);
+        let is_following = self.model.pages.activity.is_following();
         let remark = match () {
-            () if !is_activity => String::new(),
+            () if !is_activity || is_over && is_following => String::new(),
+            () if is_over => "G shows the end".to_owned(),
             () if self.model.pages.activity.is_following() => "following".to_owned(),
             () => match self.model.pages.activity.new_items {
                 0 => "G follows".to_owned(),

@@ -26,7 +26,7 @@ impl View<'_, '_> {
         self.tab_line(tabs, card);
         let page = Rect { y: area.y + 5, height: area.height - 5, ..area };
         let Some(run) = self.data.run(&card.id) else {
-            let text = card.reading.map_or(String::new(), |percent| format!("reading {percent}%"));
+            let text = self.data.reading_text(card).unwrap_or_default();
             self.canvas.put(page.x + 1, page.y + 1, page.width, &text, Role::Muted);
             return;
         };
@@ -38,7 +38,7 @@ impl View<'_, '_> {
                 self.activity(page, run, card);
             }
             Tab::Stories => self.stories(page, run),
-            Tab::Diff => self.diff(page, run),
+            Tab::Diff => self.diff(page, run, card),
             Tab::Checks => self.checks(page, run),
             Tab::Report => self.report(page, run, card),
         }

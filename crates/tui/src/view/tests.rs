@@ -98,6 +98,9 @@ impl Evening {
         }
         self.effects.extend(effects);
         self.screen();
+        if let Some(hits) = self.model.take_page_hits() {
+            self.send(Message::Hits { hits, is_running: false });
+        }
     }
 
     pub(crate) fn keys(&mut self, keys: &[Key]) {
