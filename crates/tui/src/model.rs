@@ -210,6 +210,8 @@ pub enum Message {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     Quit,
+    /// Ctrl+Z.
+    Suspend,
     Tell {
         run: String,
         text: String,
@@ -319,8 +321,11 @@ impl Model {
 
     fn press(&mut self, key: Key, data: &Data<'_>) -> Vec<Effect> {
         self.note = None;
-        if key == Key::Ctrl('c') {
-            return vec![Effect::Quit];
+        // These two also work in dialogs.
+        match key {
+            Key::Ctrl('c') => return vec![Effect::Quit],
+            Key::Ctrl('z') => return vec![Effect::Suspend],
+            _ => {}
         }
         if self.layout.is_too_small {
             return match key {
@@ -347,6 +352,7 @@ impl Model {
     pub(crate) fn command(&mut self, command: Command, data: &Data<'_>) -> Vec<Effect> {
         match command {
             Command::Quit => return vec![Effect::Quit],
+            Command::Suspend => return vec![Effect::Suspend],
             Command::Help => self.dialog = Some(Dialog::Help { scroll: 0 }),
             Command::New => self.open_new_run(data),
             Command::Filter => self.open_filter(),

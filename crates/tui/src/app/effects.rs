@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ralph_events::error::Error;
 use ralph_monitor::{StartedRun, actions};
-use ralph_process::run_in_terminal;
+use ralph_process::{run_in_terminal, suspend_job};
 use ralph_store::runs::RunDir;
 
 use super::{App, now_ms};
@@ -27,6 +27,11 @@ impl App {
     pub(super) fn perform(&mut self, effect: Effect) {
         match effect {
             Effect::Quit => self.is_done = true,
+            Effect::Suspend => {
+                if let Err(err) = self.outside(suspend_job) {
+                    self.fail(format!("cannot suspend: {err}"));
+                }
+            }
             Effect::Tell { run, text, delivery } => {
                 let request = RequestKind::Tell(text.clone());
                 self.act(run, request, |dir| actions::tell(dir, &text, delivery).map(drop));
