@@ -80,10 +80,13 @@ pub struct CheckOutput {
 pub(crate) const READING_DELAY_MS: i64 = 300;
 
 impl Data<'_> {
-    /// `reading 40%`, if that takes a while.
+    /// `reading 40%`, if that takes a while. A journal that waits for others shows what is known of it.
     pub fn reading_text(&self, card: &RunCard) -> Option<String> {
         let since = self.reading_since.get(&card.id)?;
-        let percent = card.reading.filter(|_| self.now_ms - since >= READING_DELAY_MS)?;
+        let percent = card.reading.filter(|percent| *percent > 0)?;
+        if self.now_ms - since < READING_DELAY_MS {
+            return None;
+        }
         Some(format!("reading {percent}%"))
     }
 

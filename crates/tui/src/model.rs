@@ -457,7 +457,8 @@ impl Model {
             self.fleet.selection = match first {
                 Some(card) => Some(Selection::Run(card.id.clone())),
                 None => {
-                    (data.overview.older > 0 && !self.fleet.older_open).then_some(Selection::Older)
+                    let is_listed = !self.fleet.older_open && self.fleet.filter.is_none();
+                    (data.overview.older > 0 && is_listed).then_some(Selection::Older)
                 }
             };
             if self.fleet.selection.is_none() {

@@ -756,3 +756,23 @@ fn reading_is_mentioned_after_a_while() {
     assert_eq!(text_after(299), None);
     assert_eq!(text_after(1).as_deref(), Some("reading 40%"));
 }
+
+#[test]
+fn filter_without_a_match_selects_nothing() {
+    let mut evening = Evening::new(80, 24);
+    evening.press("fzzz");
+    evening.keys(&[Key::Enter, Key::Enter]);
+    assert_eq!(selected(&evening), "none", "{}", evening.screen());
+    assert!(!evening.model.fleet.older_open);
+}
+
+#[test]
+fn last_run_can_be_selected_while_older_ones_are_read() {
+    let mut evening = Evening::unread(120, 36);
+    evening.press("G");
+    evening.keys(&[Key::Enter]);
+    assert!(evening.screen().contains("reading 14 older runs"), "{}", evening.screen());
+    evening.press("G");
+    let last = evening.source.data().overview.cards().last().unwrap().name.clone();
+    assert_eq!(selected(&evening), last, "{}", evening.screen());
+}

@@ -25,6 +25,8 @@ pub(crate) enum FleetLine<'d> {
     /// The need of the run above.
     Attention(&'d RunCard),
     Older(usize),
+    /// Older runs that are opened, but not read yet.
+    Reading(usize),
     Unreadable(&'d UnreadableProject),
 }
 
@@ -72,8 +74,10 @@ pub(crate) fn fleet_lines<'d>(
             lines.extend(card.attention.is_some().then_some(FleetLine::Attention(card)));
         }
     }
-    if hidden > 0 && model.fleet.filter.is_none() {
-        lines.push(FleetLine::Older(hidden));
+    match () {
+        () if hidden == 0 || model.fleet.filter.is_some() => {}
+        () if model.fleet.older_open => lines.push(FleetLine::Reading(hidden)),
+        () => lines.push(FleetLine::Older(hidden)),
     }
     lines
 }
@@ -212,10 +216,12 @@ impl View<'_, '_> {
             FleetLine::Card(card) => self.card(row, card, columns),
             FleetLine::Attention(card) => self.attention(row, card, columns),
             FleetLine::Older(count) => {
-                let plural = if *count == 1 { "" } else { "s" };
-                let text = format!("{count} older run{plural}");
-                self.canvas.put(x + 2, row.y, room, &text, Role::Muted);
+                self.canvas.put(x + 2, row.y, room, &older_runs(*count), Role::Muted);
                 self.layout.hits.push((row, Target::OlderRuns));
+            }
+            FleetLine::Reading(count) => {
+                let text = format!("reading {}", older_runs(*count));
+                self.canvas.put(x + 2, row.y, room, &text, Role::Muted);
             }
             FleetLine::Unreadable(project) => {
                 let text = format!("{}: {}", project.path, project.reason);
@@ -377,6 +383,10 @@ impl View<'_, '_> {
         }
         self.layout.hits.push((area, Target::Run(card.id.clone())));
     }
+}
+
+fn older_runs(count: usize) -> String {
+    format!("{count} older run{}", if count == 1 { "" } else { "s" })
 }
 
 pub(super) fn sign_role(card: &RunCard) -> Role {

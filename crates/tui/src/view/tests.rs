@@ -41,6 +41,14 @@ impl Evening {
         Evening::written(write, width, height)
     }
 
+    /// Before older runs are read.
+    pub(crate) fn unread(width: u16, height: u16) -> Evening {
+        let dir = tempfile::tempdir().unwrap();
+        let home = dir.path().join("home");
+        let files = sample::write(&home, &dir.path().join("projects")).unwrap();
+        Evening::open(&home, width, height, (files, dir))
+    }
+
     fn written(
         write: impl FnOnce(&Path, &Path) -> SampleEvening,
         width: u16,
