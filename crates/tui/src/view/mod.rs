@@ -266,7 +266,7 @@ impl View<'_, '_> {
         let text: [(&str, Role); 11] = [
             ("No runs on this machine yet.", Role::Strong),
             ("", Role::Ink),
-            ("n   start one here: agent, prompt, limit, sandbox", Role::Ink),
+            ("n   start one here: agent, prompt, check, limit, sandbox", Role::Ink),
             ("", Role::Ink),
             ("or in a shell, in a git repository:", Role::Muted),
             ("ralph run -n 5 --check \"make test\" -f PROMPT.md -- claude", Role::Ink),
