@@ -564,3 +564,16 @@ fn last_run_can_be_selected_while_older_ones_are_read() {
     let last = evening.source.data().overview.cards().last().unwrap().name.clone();
     assert_eq!(selected(&evening), last, "{}", evening.screen());
 }
+
+#[test]
+fn endless_search_and_filter_leave_room_for_the_result() {
+    let mut evening = Evening::new(60, 20);
+    for (key, expected) in [("/", "not found"), ("f", "Esc shows all runs")] {
+        evening.press(key);
+        evening.send(Message::Paste("a".repeat(1 << 20)));
+        evening.keys(&[Key::Enter]);
+        evening.send(Message::Hits { hits: Vec::new(), is_running: false });
+        assert!(evening.screen().contains(expected), "{}", evening.screen());
+        evening.keys(&[Key::Esc, Key::Esc]);
+    }
+}

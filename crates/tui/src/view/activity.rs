@@ -17,7 +17,7 @@ use ralph_report::width::wrap;
 
 use super::fleet::cost_text;
 use super::{Target, View};
-use crate::canvas::{Row, Span, columns, span};
+use crate::canvas::{Row, Span, span, spans_width};
 use crate::data::{Data, RunData};
 use crate::model::can_tell;
 use crate::theme::Role;
@@ -277,7 +277,7 @@ impl View<'_, '_> {
         width: usize,
     ) -> Vec<Row> {
         let room = width.saturating_sub(INDENT).max(8);
-        let used: u16 = before.iter().map(|span| columns(&span.text)).sum();
+        let used = spans_width(before);
         let mut rows = Vec::new();
         for line in text.trim_end().lines() {
             let first = if rows.is_empty() { room.saturating_sub(usize::from(used)) } else { room };

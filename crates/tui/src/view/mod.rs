@@ -22,7 +22,7 @@ use ratatui_core::layout::{Position, Rect};
 
 use ralph_monitor::actions::Delivery;
 
-use crate::canvas::{Canvas, Span, columns, span};
+use crate::canvas::{Canvas, Span, columns, cut, span};
 use crate::data::Data;
 use crate::input::Key;
 use crate::keys::{Command, Place, footer_entries};
@@ -35,6 +35,9 @@ pub const MIN_HEIGHT: u16 = 20;
 /// From here on, the run stands beside the fleet.
 pub const WIDE: u16 = 160;
 const FLEET_WIDTH: u16 = 97;
+
+/// Columns of a search or filter beside what it found.
+const SHOWN_PATTERN: usize = 24;
 
 /// Something that reacts to the mouse.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -121,9 +124,10 @@ impl View<'_, '_> {
         self.first_line(area);
         let body = Rect { y: area.y + 2, height: area.height - 3, ..area };
         if let Some(filter) = self.model.fleet.filter.as_ref().filter(|filter| !filter.is_typing) {
+            let ellipsis = self.canvas.theme.ellipsis();
             let line = [
                 span("filter ", Role::Muted),
-                span(filter.field.text(), Role::Strong),
+                span(cut(filter.field.text(), SHOWN_PATTERN, ellipsis), Role::Strong),
                 span("   Esc", Role::Strong),
                 span(" shows all runs", Role::Muted),
             ];
@@ -248,7 +252,8 @@ impl View<'_, '_> {
             if search.is_typing {
                 return Some((vec![key("/"), typed(&search.field)], true));
             }
-            let mut line = vec![key("/"), span(search.field.text(), Role::Ink)];
+            let text = cut(search.field.text(), SHOWN_PATTERN, self.canvas.theme.ellipsis());
+            let mut line = vec![key("/"), span(text, Role::Ink)];
             line.push(word(&format!("   {}   ", search.result_text())));
             line.extend([
                 key("↓↑"),
