@@ -48,7 +48,7 @@ impl BenchDir {
         self.dir.path().join(name)
     }
 
-    /// ralph without `RALPH_*` variables.
+    /// ralph with its own home, and without other `RALPH_*` variables.
     pub(super) fn ralph(&self) -> Command {
         let mut command = silent(Command::new(self.path("ralph")));
         for (name, _) in std::env::vars_os() {
@@ -56,6 +56,7 @@ impl BenchDir {
                 command.env_remove(name);
             }
         }
+        command.env("RALPH_HOME", self.path("home"));
         command
     }
 

@@ -392,7 +392,7 @@ fn loops(bench_dir: &BenchDir, table: &mut Table, number: Option<u64>) -> io::Re
         &format!("memory per loop, with {number} loops (PSS)"),
         memory,
         size,
-        Target::AtMost(1e6),
+        Target::AtMost(1.5e6),
     );
     table.ratio(
         "CPU time of a loop per line, compared with poll, read, write in C",

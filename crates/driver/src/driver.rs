@@ -46,7 +46,7 @@ use response::ResponseFilterProcess;
 use stall_check::GitStatus;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RunEnd {
+pub struct RunExit {
     pub outcome: Outcome,
     pub exit_code: u8,
 }
@@ -57,7 +57,7 @@ pub fn run<W: World>(
     world: &mut W,
     reporters: Vec<Box<dyn Reporter>>,
     preface: &[Event<'static>],
-) -> RunEnd {
+) -> RunExit {
     let machine = match &spec.resumed {
         None => LoopMachine::new(spec.all_rules()),
         Some(state) => LoopMachine::resumed(spec.all_rules(), state.clone()),
@@ -129,7 +129,7 @@ struct Driver<'s, W> {
     journal_failed: bool,
     raw_log_failed: bool,
     end_recorded: bool,
-    finish: Option<RunEnd>,
+    finish: Option<RunExit>,
     notifiers: Vec<notify::NotifyProcess>,
     gate: Option<TaskGate>,
     display_filter: DisplayFilter,
@@ -200,7 +200,7 @@ impl<W: World> Driver<'_, W> {
         self.queue.extend(control);
     }
 
-    fn run_loop(&mut self) -> RunEnd {
+    fn run_loop(&mut self) -> RunExit {
         let mut buf = Vec::new();
         loop {
             self.handle_inputs();
@@ -345,7 +345,7 @@ impl<W: World> Driver<'_, W> {
             self.finish_tasks();
         }
         self.flush();
-        self.finish = Some(RunEnd { outcome, exit_code });
+        self.finish = Some(RunExit { outcome, exit_code });
         if self.journal_failed {
             let message = format!(
                 "cannot write the end of the run to the journal in {}: check free space and \

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use ralph_events::event::Event;
 use ralph_tasks as tasks;
-use ralph_tasks::ledger::{Ledger, LedgerReview, TaskProgress};
+use ralph_tasks::ledger::{Ledger, LedgerReview, ListProgress};
 use ralph_tasks::verdict::overflowing_stories;
 use ralph_tasks::{InvalidTaskList, TaskList, TaskProblem, changes, order};
 
@@ -28,7 +28,7 @@ pub(super) struct TaskGate {
     list: Option<TaskList>,
     /// Doubtful stories that were already reported.
     reported_doubts: Vec<String>,
-    progress: TaskProgress,
+    progress: ListProgress,
     /// Stories that passed at the last report.
     reported_passing: Vec<String>,
     /// Stories that wait for an answer.
@@ -69,7 +69,7 @@ impl TaskGate {
             ledger: spec.ledger.clone(),
             list: Some(spec.list.clone()),
             reported_doubts: spec.ledger.clone().review(&Ok(spec.list.clone())).doubtful,
-            progress: TaskProgress::of(&spec.list),
+            progress: ListProgress::of(&spec.list),
             reported_passing: passing(&spec.list),
             parked: Vec::new(),
             problems: Vec::new(),

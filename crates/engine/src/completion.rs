@@ -119,7 +119,7 @@ enum SignalMatcher {
     },
     /// Text is kept, to recognize signals that are part of an echo.
     Recent {
-        signal: Signal,
+        signal: CompletionSignal,
         echoed: PromptPattern,
         recent: String,
         is_cut: bool,
@@ -129,20 +129,20 @@ enum SignalMatcher {
 }
 
 #[derive(Debug, Clone)]
-enum Signal {
+enum CompletionSignal {
     Pattern(Regex),
     Tag(TagSignal),
 }
 
-impl Signal {
+impl CompletionSignal {
     /// The next one from `from` on; the error says that the search took too long.
     fn find(&self, text: &str, from: usize) -> Result<Option<Range<usize>>, ()> {
         match self {
-            Signal::Pattern(regex) => {
+            CompletionSignal::Pattern(regex) => {
                 let found = regex.find_from_pos(text, from).map_err(drop)?;
                 Ok(found.map(|found| found.range()))
             }
-            Signal::Tag(signal) => Ok(signal.tag.find(text, from)),
+            CompletionSignal::Tag(signal) => Ok(signal.tag.find(text, from)),
         }
     }
 
@@ -160,7 +160,7 @@ impl Signal {
 }
 
 impl SignalMatcher {
-    fn recent(signal: Signal, echoed: PromptPattern) -> SignalMatcher {
+    fn recent(signal: CompletionSignal, echoed: PromptPattern) -> SignalMatcher {
         SignalMatcher::Recent { signal, echoed, recent: String::new(), is_cut: false }
     }
 }
@@ -211,9 +211,10 @@ impl CompletionDetector {
     pub fn new(rule: &CompletionRule) -> Self {
         let matcher = match (rule, TagSignal::new(rule)) {
             (_, Some(signal)) => SignalMatcher::Tag { scanner: signal.scanner(), signal },
-            (CompletionRule::Pattern(regex), None) => {
-                SignalMatcher::recent(Signal::Pattern(regex.clone()), PromptPattern::default())
-            }
+            (CompletionRule::Pattern(regex), None) => SignalMatcher::recent(
+                CompletionSignal::Pattern(regex.clone()),
+                PromptPattern::default(),
+            ),
             _ => SignalMatcher::Nothing,
         };
         CompletionDetector { matcher, ..CompletionDetector::default() }
@@ -231,11 +232,11 @@ impl CompletionDetector {
     pub fn with_prompt_echo(mut self, prompt: &str) -> Self {
         let prompt = &strip_control_chars(prompt);
         let signal = match &self.matcher {
-            SignalMatcher::Tag { signal, .. } => Signal::Tag(signal.clone()),
+            SignalMatcher::Tag { signal, .. } => CompletionSignal::Tag(signal.clone()),
             SignalMatcher::Recent { signal, .. } => signal.clone(),
             SignalMatcher::Nothing => return self.with_echo_filter(prompt),
         };
-        let is_tag = matches!(signal, Signal::Tag(..));
+        let is_tag = matches!(signal, CompletionSignal::Tag(..));
         let echoed = PromptPattern::new(prompt, is_tag, |line| signal.find_all(line));
         if !echoed.is_empty() {
             self.matcher = SignalMatcher::recent(signal, echoed);
@@ -341,7 +342,7 @@ impl CompletionDetector {
 /// Records a match that ends by `until` and is no echo. Cut text is searched from its second character: the first is
 /// not the start of the output. Returns whether an echo was ignored.
 fn record_match(
-    signal: &Signal,
+    signal: &CompletionSignal,
     echoed: &PromptPattern,
     recent: &str,
     is_cut: bool,
@@ -362,11 +363,11 @@ fn record_match(
         let text = &recent[found.clone()];
         match signal {
             _ if echoed.is_echo(recent, found.start, found.end) => is_ignored = true,
-            Signal::Pattern(_) => {
+            CompletionSignal::Pattern(_) => {
                 verdict.complete = true;
                 verdict.signal = Some(ralph_events::text::prefix(text, 200).to_owned());
             }
-            Signal::Tag(signal) => signal.record(signal.tag.content(text), verdict),
+            CompletionSignal::Tag(signal) => signal.record(signal.tag.content(text), verdict),
         }
         from = recent.ceil_char_boundary(found.end.max(found.start + 1));
     }

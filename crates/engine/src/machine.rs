@@ -27,7 +27,7 @@ use iteration::Iteration;
 use job::{AgentRun, Job, JobEnd};
 use ralph_events::event::{Class, Event, Feedback, Outcome, Stamp, WaitReason};
 use ralph_events::run_state::{Pending, RunState, Totals};
-use state::{Continuation, PromptFeedback, Retries, RunClock, RunTotals, StopMode, StopRequests};
+use state::{OpenWork, PromptFeedback, Retries, RunClock, RunTotals, StopMode, StopRequests};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Phase {
@@ -86,7 +86,7 @@ pub struct LoopMachine {
     steering: StopRequests,
     conversation: Conversation,
     /// Work of an earlier process that is still open; taken at the start.
-    resume: Continuation,
+    resume: OpenWork,
     feedback: PromptFeedback,
     stall: StallWatch,
     iteration: Iteration,
@@ -103,7 +103,7 @@ impl LoopMachine {
             retries: Retries::default(),
             steering: StopRequests::default(),
             conversation: Conversation::default(),
-            resume: Continuation::default(),
+            resume: OpenWork::default(),
             feedback: PromptFeedback::default(),
             iteration: Iteration::default(),
             phase: Phase::New,
@@ -138,7 +138,7 @@ impl LoopMachine {
                 Some(open) => Iteration::reopened(open, resume.commit_message.is_some()),
                 None => Iteration::ended(resume.iterations),
             },
-            resume: Continuation { cut_off: open, pending },
+            resume: OpenWork { cut_off: open, pending },
             retries: Retries {
                 failures: resume.failures,
                 any_succeeded: resume.any_succeeded,

@@ -1,7 +1,7 @@
 //! A thread that waits for changes of files and the end of processes, and makes one descriptor readable.
 //!
 //! The descriptors of a [`FileWatcher`] and of any number of [`ExitWatch`]es cannot be one for `poll(2)` on every
-//! system. The thread sleeps in `poll(2)` and has no timeout.
+//! system. The thread sleeps in `poll(2)`, without a timeout unless files have just changed.
 
 use std::collections::HashSet;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
@@ -9,9 +9,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use ralph_process::{ExitWatch, FileWatcher, WatchId};
 use rustix::event::{PollFd, PollFlags};
+
+/// Changes of files within this time are taken together, so that a busy run is not slowed down by
+/// its viewers.
+const PAUSE: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
 pub(crate) struct WatchThread {
@@ -69,6 +74,7 @@ impl WatchThread {
             control: control_reader,
             notifier: notifier.clone(),
             exits: Vec::new(),
+            have_files_changed: false,
         };
         let thread =
             std::thread::Builder::new().name("watch".to_owned()).spawn(move || waiter.run())?;
@@ -146,6 +152,8 @@ struct Waiter {
     control: PipeReader,
     notifier: Notifier,
     exits: Vec<(u32, ExitWatch)>,
+    /// At the last look.
+    have_files_changed: bool,
 }
 
 impl Waiter {
@@ -160,18 +168,27 @@ impl Waiter {
     }
 
     fn wait(&self) {
-        let fds = [self.control.as_fd(), self.changed_fd.as_fd()];
+        if self.have_files_changed && self.poll(None, Some(PAUSE)) {
+            return;
+        }
+        self.poll(Some(self.changed_fd.as_fd()), None);
+    }
+
+    /// Returns whether a descriptor is readable.
+    fn poll(&self, changed_fd: Option<BorrowedFd<'_>>, timeout: Option<Duration>) -> bool {
+        let timeout = timeout.and_then(|it| rustix::time::Timespec::try_from(it).ok());
         let exits = self.exits.iter().filter_map(|(_, exit)| exit.fd());
-        let mut polled: Vec<PollFd<'_>> = (fds.into_iter().chain(exits))
-            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
-            .collect();
-        let _ = rustix::event::poll(&mut polled, None);
+        let fds = [self.control.as_fd()].into_iter().chain(changed_fd).chain(exits);
+        let mut polled: Vec<PollFd<'_>> =
+            fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        rustix::event::poll(&mut polled, timeout.as_ref()).is_ok_and(|ready| ready > 0)
     }
 
     fn collect(&mut self) {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         self.exits.append(&mut shared.new_exits);
         let files = shared.watcher.take_changes();
+        self.have_files_changed = !files.is_empty();
         let mut ended = Vec::new();
         self.exits.retain(|(pid, exit)| {
             let has_ended = exit.fd().is_none_or(is_readable);

@@ -43,7 +43,7 @@ enum ChildStage {
 }
 
 #[derive(Debug)]
-struct Child {
+struct TrackedChild {
     id: ChildId,
     tree: ProcessTree,
     exit: Option<Exit>,
@@ -54,7 +54,7 @@ struct Child {
     leftovers: Vec<Leftover>,
 }
 
-impl Child {
+impl TrackedChild {
     /// What it leaves behind matters only if that is ended.
     fn needs_looks(&self) -> bool {
         self.stage == ChildStage::Running && !self.keep_background
@@ -67,7 +67,7 @@ pub(super) struct ProcessForest<S> {
     pub(super) source: S,
     /// Orphans become our children.
     reaper: bool,
-    children: Vec<Child>,
+    children: Vec<TrackedChild>,
     /// Left running on purpose, or not killable.
     released: HashSet<ProcessId>,
     /// `waitpid` reported no child at all.
@@ -107,7 +107,7 @@ impl<S: ProcessSource> ProcessForest<S> {
         let tree = ProcessTree::new(main, self.source.start_of_child(main), mark);
         self.has_no_children = false;
         self.look_pending |= !keep_background;
-        self.children.push(Child {
+        self.children.push(TrackedChild {
             id,
             tree,
             exit: None,
@@ -205,7 +205,7 @@ impl<S: ProcessSource> ProcessForest<S> {
         }
         self.look_pending = false;
         self.looked_at = now;
-        if let Some(index) = self.children.iter().position(Child::needs_looks) {
+        if let Some(index) = self.children.iter().position(TrackedChild::needs_looks) {
             self.scan(index);
             self.watch_members();
         }
@@ -369,8 +369,9 @@ impl<S: ProcessSource> ProcessForest<S> {
     }
 
     pub(super) fn next_step_ms(&self) -> Option<u64> {
-        let looks =
-            !self.reaper && self.look_pending && self.children.iter().any(Child::needs_looks);
+        let looks = !self.reaper
+            && self.look_pending
+            && self.children.iter().any(TrackedChild::needs_looks);
         self.children
             .iter()
             .filter_map(|child| match child.stage {

@@ -5,6 +5,7 @@ use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use rustix::process::Pid;
 
@@ -105,21 +106,29 @@ fn stdin_file(bytes: &[u8]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-pub(super) fn environment(launch: &Launch<'_>) -> Vec<(OsString, OsString)> {
+/// Read once, because copying it takes a tenth of ralph's own time in an iteration.
+static INHERITED_ENV: LazyLock<Vec<(OsString, OsString)>> =
+    LazyLock::new(|| std::env::vars_os().collect());
+
+pub(super) fn environment<'a>(launch: &Launch<'a>) -> Vec<(&'a OsStr, &'a OsStr)> {
     let changed = |name: &OsStr| launch.env.iter().any(|(other, _)| other == name);
-    let mut env: Vec<_> = std::env::vars_os().filter(|(name, _)| !changed(name)).collect();
+    let mut env: Vec<(&OsStr, &OsStr)> = INHERITED_ENV
+        .iter()
+        .filter(|(name, _)| !changed(name))
+        .map(|(name, value)| (name.as_os_str(), value.as_os_str()))
+        .collect();
     for (index, (name, value)) in launch.env.iter().enumerate() {
         let overridden = launch.env[index + 1..].iter().any(|(later, _)| later == name);
         if let (Some(value), false) = (value, overridden) {
-            env.push((name.clone(), value.clone()));
+            env.push((name, value));
         }
     }
     env
 }
 
 /// The file to execute.
-pub(super) fn locate(launch: &Launch<'_>, env: &[(OsString, OsString)]) -> io::Result<PathBuf> {
-    let path_env = env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_os_str());
+pub(super) fn locate(launch: &Launch<'_>, env: &[(&OsStr, &OsStr)]) -> io::Result<PathBuf> {
+    let path_env = env.iter().find(|(name, _)| *name == "PATH").map(|(_, value)| *value);
     locate_program(launch.program, path_env, launch.directory).map_err(
         |err| match std::fs::metadata(launch.directory) {
             Err(missing) => directory_error(launch.directory, &missing),

@@ -100,7 +100,7 @@ enum Strength {
 pub struct SandboxRequest<'a> {
     /// Without links.
     pub project: &'a Path,
-    pub settings: &'a settings::Sandbox,
+    pub settings: &'a settings::SandboxSettings,
     pub adapter: &'static str,
     pub agent: Option<PathBuf>,
     pub env: &'a [(OsString, Option<OsString>)],
@@ -387,7 +387,7 @@ pub fn shared_writable_dirs() -> Vec<PathBuf> {
 }
 
 /// The directories of `sandbox.writable`.
-pub fn writable_dirs(settings: &settings::Sandbox, project: &Path) -> Vec<PathBuf> {
+pub fn writable_dirs(settings: &settings::SandboxSettings, project: &Path) -> Vec<PathBuf> {
     let home = std::env::var_os("HOME").map(PathBuf::from);
     let absolute =
         |path: &String| plan_builder::settings_path(Path::new(path), project, home.as_deref());

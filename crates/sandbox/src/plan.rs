@@ -136,7 +136,7 @@ pub enum ExpectedEntry {
 
 /// All are on in every sandbox; tests switch one off to see what it is good for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Isolation {
+pub struct IsolationLayers {
     pub files: bool,
     /// No root rights.
     pub users: bool,
@@ -154,8 +154,8 @@ pub struct Isolation {
     pub pipes: bool,
 }
 
-impl Isolation {
-    pub const ALL: Isolation = Isolation {
+impl IsolationLayers {
+    pub const ALL: IsolationLayers = IsolationLayers {
         files: true,
         users: true,
         capabilities: true,
@@ -185,7 +185,7 @@ pub struct SandboxPlan {
     pub network: NetworkMode,
     /// The ids inside.
     pub user: (u32, u32),
-    pub isolation: Isolation,
+    pub isolation: IsolationLayers,
     /// For the user.
     pub notes: Vec<String>,
     pub project: PathBuf,

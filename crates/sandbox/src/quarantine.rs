@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use rustix::io::Errno;
 
-use ralph_store::dir_handle::{Entry, describe, look, move_aside, open_dir, opened_up};
+use ralph_store::dir_handle::{FileKind, describe, look, move_aside, open_dir, opened_up};
 
 use super::SandboxTrace;
 use super::plan::{ExpectedEntry, PathGuard};
@@ -36,12 +36,12 @@ fn restore_guard(guard: &PathGuard) -> Result<Option<PathBuf>, Errno> {
     let is_gone = match (&guard.was, look(&dir, name)?) {
         (
             ExpectedEntry::Nothing | ExpectedEntry::Directory | ExpectedEntry::File,
-            Entry::Nothing,
+            FileKind::Nothing,
         )
-        | (ExpectedEntry::Directory, Entry::Directory)
-        | (ExpectedEntry::File, Entry::File) => return Ok(None),
-        (ExpectedEntry::Link(link), Entry::Link(now)) if *link == now => return Ok(None),
-        (ExpectedEntry::Link(_), Entry::Nothing) => true,
+        | (ExpectedEntry::Directory, FileKind::Directory)
+        | (ExpectedEntry::File, FileKind::File) => return Ok(None),
+        (ExpectedEntry::Link(link), FileKind::Link(now)) if *link == now => return Ok(None),
+        (ExpectedEntry::Link(_), FileKind::Nothing) => true,
         _ => false,
     };
     let to = if is_gone { None } else { Some(move_aside(&dir, &guard.path, name)?) };

@@ -28,7 +28,7 @@ use ralph_agents::profile::FileExposure;
 use ralph_agents::profile_of;
 use ralph_events::event::Exit;
 use ralph_process::Launch;
-use ralph_store::dir_handle::{Entry, look, open_dir};
+use ralph_store::dir_handle::{FileKind, look, open_dir};
 
 /// Always this file: another one of that name on the `PATH` may be an agent's.
 pub const SANDBOX_EXEC: &str = "/usr/bin/sandbox-exec";
@@ -299,7 +299,7 @@ fn limits(network: &NetworkMode) -> Vec<&'static str> {
 fn is_unlinked(path: &Path) -> bool {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return true };
     let found = open_dir(parent).and_then(|dir| look(&dir, name));
-    matches!(found, Ok(Entry::Directory | Entry::File | Entry::Other))
+    matches!(found, Ok(FileKind::Directory | FileKind::File | FileKind::Other))
 }
 
 impl Sandbox for SeatbeltSandbox {

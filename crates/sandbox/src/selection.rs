@@ -25,7 +25,7 @@ pub enum SelectionOrigin {
 }
 
 pub fn requested_backend(
-    settings: &settings::Sandbox,
+    settings: &settings::SandboxSettings,
     default: SandboxBackend,
     origin: SelectionOrigin,
 ) -> RequestedBackend {
@@ -124,7 +124,7 @@ mod tests {
             (Some(Seatbelt), false, No, only(Backend::Seatbelt)),
             (Some(Landlock), false, Auto, only(Backend::Landlock)),
         ] {
-            let settings = settings::Sandbox { backend, required, ..Default::default() };
+            let settings = settings::SandboxSettings { backend, required, ..Default::default() };
             let by =
                 if backend.is_some() { SelectionOrigin::User } else { SelectionOrigin::Default };
             assert_eq!(

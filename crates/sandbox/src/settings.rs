@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Where the agent is locked in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Sandbox {
+pub struct SandboxSettings {
     /// What locks the agent in. Unset: `none`; for `ralph work` `auto`.
     #[schemars(extend("x-default" = "none; work auto"))]
     pub backend: Option<SandboxBackend>,
@@ -35,9 +35,9 @@ pub struct Sandbox {
     pub writable: Vec<String>,
 }
 
-impl Default for Sandbox {
+impl Default for SandboxSettings {
     fn default() -> Self {
-        Sandbox {
+        SandboxSettings {
             backend: None,
             required: false,
             guardrails: true,

@@ -21,7 +21,7 @@ pub fn describe(err: Errno) -> String {
 }
 
 #[derive(Debug)]
-pub enum Entry {
+pub enum FileKind {
     Nothing,
     Link(PathBuf),
     Directory,
@@ -47,21 +47,21 @@ pub fn enter(dir: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
 }
 
 /// Does not follow links. A missing entry is no error.
-pub fn look(dir: &OwnedFd, name: &OsStr) -> Result<Entry, Errno> {
+pub fn look(dir: &OwnedFd, name: &OsStr) -> Result<FileKind, Errno> {
     let stat = match opened_up(dir, || rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)) {
         Ok(stat) => stat,
-        Err(Errno::NOENT) => return Ok(Entry::Nothing),
+        Err(Errno::NOENT) => return Ok(FileKind::Nothing),
         Err(err) => return Err(err),
     };
     Ok(match FileType::from_raw_mode(stat.st_mode) {
         FileType::Symlink => {
             let link = rustix::fs::readlinkat(dir, name, Vec::new())?;
             let link = std::os::unix::ffi::OsStringExt::from_vec(link.into_bytes());
-            Entry::Link(OsString::into(link))
+            FileKind::Link(OsString::into(link))
         }
-        FileType::Directory => Entry::Directory,
-        FileType::RegularFile => Entry::File,
-        _ => Entry::Other,
+        FileType::Directory => FileKind::Directory,
+        FileType::RegularFile => FileKind::File,
+        _ => FileKind::Other,
     })
 }
 
@@ -83,7 +83,7 @@ pub fn move_aside_into(dir: &OwnedFd, name: &OsStr, to_dir: &OwnedFd) -> Result<
     let drawn =
         (0..10).map(|_| named(&format!(".{:016x}", RandomState::new().build_hasher().finish())));
     for to in [named("")].into_iter().chain(counted).chain(drawn) {
-        if let Entry::Nothing = look(to_dir, &to)? {
+        if let FileKind::Nothing = look(to_dir, &to)? {
             opened_up(to_dir, || opened_up(dir, || rustix::fs::renameat(dir, name, to_dir, &to)))?;
             return Ok(to);
         }

@@ -131,7 +131,7 @@ impl std::fmt::Display for TaskFinding {
 pub struct LedgerReview {
     pub findings: Vec<TaskFinding>,
     /// `None` if the list is invalid.
-    pub progress: Option<TaskProgress>,
+    pub progress: Option<ListProgress>,
     /// Marked since all checks last passed.
     pub unverified: Vec<String>,
     /// Marked since an iteration last finished.
@@ -141,7 +141,7 @@ pub struct LedgerReview {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TaskProgress {
+pub struct ListProgress {
     pub done: usize,
     pub total: usize,
     /// Id and title.
@@ -151,10 +151,10 @@ pub struct TaskProgress {
     pub more_open: usize,
 }
 
-impl TaskProgress {
-    pub fn of(list: &TaskList) -> TaskProgress {
+impl ListProgress {
+    pub fn of(list: &TaskList) -> ListProgress {
         let open = || list.stories.iter().filter(|story| !story.passes);
-        TaskProgress {
+        ListProgress {
             done: list.passing_count(),
             total: list.stories.len(),
             next: order::next(list).map(|story| (story.id.clone(), story.title.clone())),
@@ -367,7 +367,7 @@ impl Ledger {
             let commands_run = self.verify_commands.clone();
             findings.push(TaskFinding::VerifyCommandsChanged { commands_run, lost });
         }
-        let mut progress = TaskProgress::of(list);
+        let mut progress = ListProgress::of(list);
         // Removed stories still count as work.
         progress.total += removed_count;
         let passing_except = |known: &BTreeSet<String>| {

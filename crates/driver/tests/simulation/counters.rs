@@ -1,6 +1,6 @@
 //! Promises about what a run counts, in all its lives together.
 
-use ralph_driver::driver::RunEnd;
+use ralph_driver::driver::RunExit;
 use ralph_driver::run_spec::RunSpec;
 use ralph_events::event::{Class, Event, Outcome, Purpose, WaitReason};
 use ralph_events::exit_code;
@@ -8,7 +8,7 @@ use ralph_events::exit_code;
 use crate::truth::Truth;
 
 /// Only for a journal without holes.
-pub(crate) fn check(spec: &RunSpec, truth: &Truth, end: Option<RunEnd>) -> Result<(), String> {
+pub(crate) fn check(spec: &RunSpec, truth: &Truth, end: Option<RunExit>) -> Result<(), String> {
     if let Some(end) = end {
         scm_failure(truth, end)?;
         every_failure(spec, truth, end)?;
@@ -27,7 +27,7 @@ fn is_reset_by(outcome: Outcome) -> bool {
 }
 
 /// Complete work exits with the code for SCM failures if the last task failed, and only then.
-fn scm_failure(truth: &Truth, end: RunEnd) -> Result<(), String> {
+fn scm_failure(truth: &Truth, end: RunExit) -> Result<(), String> {
     let last = events(truth).rev().find_map(|event| match event {
         Event::ScmEnded { ok, .. } => Some(*ok),
         _ => None,
@@ -61,7 +61,7 @@ fn work_ended(event: &Event<'_>) -> Option<Class> {
 }
 
 /// A run in which an iteration succeeded does not say that all of them failed.
-fn every_failure(spec: &RunSpec, truth: &Truth, end: RunEnd) -> Result<(), String> {
+fn every_failure(spec: &RunSpec, truth: &Truth, end: RunExit) -> Result<(), String> {
     let is_said = matches!(
         events(truth).rev().find(|event| matches!(event, Event::RunEnded { .. })),
         Some(Event::RunEnded { message, .. }) if message.starts_with("every iteration failed")

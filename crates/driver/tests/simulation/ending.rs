@@ -1,6 +1,6 @@
 //! Promises about the end of a run.
 
-use ralph_driver::driver::RunEnd;
+use ralph_driver::driver::RunExit;
 use ralph_driver::run_spec::RunSpec;
 use ralph_events::event::{Entry, Event, Outcome};
 use ralph_events::exit_code;
@@ -12,7 +12,7 @@ pub(crate) fn check(
     spec: &RunSpec,
     truth: &Truth,
     before: usize,
-    end: RunEnd,
+    end: RunExit,
 ) -> Result<(), String> {
     exit(truth, before, end)?;
     if truth.has_holes {
@@ -24,8 +24,8 @@ pub(crate) fn check(
 }
 
 /// A run exits with the outcome that its journal has, or as broken.
-fn exit(truth: &Truth, before: usize, end: RunEnd) -> Result<(), String> {
-    let broken = RunEnd { outcome: Outcome::InternalError, exit_code: exit_code::USAGE };
+fn exit(truth: &Truth, before: usize, end: RunExit) -> Result<(), String> {
+    let broken = RunExit { outcome: Outcome::InternalError, exit_code: exit_code::USAGE };
     let last = truth.entries.iter().rev().find(|(_, entry)| {
         matches!(entry.event, Event::RunStarted { .. } | Event::RunEnded { .. })
     });
@@ -43,7 +43,7 @@ fn exit(truth: &Truth, before: usize, end: RunEnd) -> Result<(), String> {
 /// Only complete work is expected to be committed.
 fn uncommitted_work<'e>(
     truth: &Truth,
-    end: RunEnd,
+    end: RunExit,
     mut life: impl Iterator<Item = &'e Event<'static>>,
 ) -> Result<(), String> {
     let is_complete = matches!(end.outcome, Outcome::Complete | Outcome::CompleteScmFailed);

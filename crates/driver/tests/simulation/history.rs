@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use ralph_agents as agents;
-use ralph_driver::driver::{self, RunEnd};
+use ralph_driver::driver::{self, RunExit};
 use ralph_driver::run_spec::{AgentSpec, GuardrailSpec, PromptSource, RunSpec, TasksSpec};
 use ralph_engine::completion::CompletionRule;
 use ralph_engine::prompt::OutputLimits;
@@ -152,7 +152,7 @@ fn one_life(
     wall_ms: i64,
     truth: &Rc<RefCell<Truth>>,
     fault: Option<Fault>,
-) -> (Option<RunEnd>, SimWorld) {
+) -> (Option<RunExit>, SimWorld) {
     let agents = AgentKind::of(spec);
     let mut world = SimWorld::new(Rng::new(rng.next()), faults, wall_ms, agents, Rc::clone(truth));
     let seen = truth.borrow().journal.len();

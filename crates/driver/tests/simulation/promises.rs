@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use ralph_driver::driver::RunEnd;
+use ralph_driver::driver::RunExit;
 use ralph_driver::run_spec::RunSpec;
 use ralph_events::event::{Class, Entry, Event, Outcome, Purpose};
 
@@ -19,7 +19,7 @@ pub(crate) fn check(
     truth: &Rc<RefCell<Truth>>,
     world: &SimWorld,
     before: usize,
-    finish: Option<RunEnd>,
+    finish: Option<RunExit>,
 ) -> Result<(), String> {
     let mut truth = truth.borrow_mut();
     if let Some(violation) = truth.violation.take() {

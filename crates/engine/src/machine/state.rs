@@ -78,7 +78,7 @@ pub(super) enum StopMode {
 
 /// Work that an earlier process left open.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Continuation {
+pub(super) struct OpenWork {
     pub(super) pending: Pending,
     /// The iteration that was cut off. It starts again under its number.
     pub(super) cut_off: Option<OpenIteration>,

@@ -9,7 +9,7 @@ use super::duration::Duration;
 use ralph_agents::PromptVia;
 use ralph_engine::rules::QuestionMode;
 use ralph_events::event::FailAction;
-pub use ralph_sandbox::settings::{Sandbox, SandboxBackend, SandboxNetwork};
+pub use ralph_sandbox::settings::{SandboxBackend, SandboxNetwork, SandboxSettings};
 
 /// Settings of ralph, from `.ralph/settings.json` and `.ralph/settings.local.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -86,7 +86,7 @@ pub struct Settings {
     pub stall: StallSettings,
 
     /// Isolation of the agent.
-    pub sandbox: Sandbox,
+    pub sandbox: SandboxSettings,
 
     /// Blocklist of commands for Claude Code.
     pub hooks: HooksSettings,
@@ -128,7 +128,7 @@ impl Default for Settings {
             retry: RetrySettings::default(),
             rate_limit: RateLimitSettings::default(),
             stall: StallSettings::default(),
-            sandbox: Sandbox::default(),
+            sandbox: SandboxSettings::default(),
             hooks: HooksSettings::default(),
             display: DisplaySettings::default(),
             runs: RunsSettings::default(),

@@ -12,7 +12,7 @@ use ralph_events::event::Purpose;
 use ralph_events::redact;
 use ralph_events::text;
 use ralph_sandbox::selection::Selection;
-use ralph_tasks::ledger::TaskProgress;
+use ralph_tasks::ledger::ListProgress;
 
 use super::prompt;
 
@@ -79,10 +79,10 @@ pub(super) fn dry_run(
     rows.push(("Sandbox", sandbox));
     if let Some(tasks) = &spec.tasks {
         let review = tasks.ledger.clone().review(&Ok(tasks.list.clone()));
-        let progress = review.progress.unwrap_or_else(|| TaskProgress::of(&tasks.list));
+        let progress = review.progress.unwrap_or_else(|| ListProgress::of(&tasks.list));
         let next =
             progress.next.map_or_else(String::new, |(id, title)| format!(", next {id} {title}"));
-        let TaskProgress { done, total, .. } = progress;
+        let ListProgress { done, total, .. } = progress;
         rows.push((
             "Tasks",
             format!("{}: {}{next}", tasks.name, stories::progress_text(done, total)),

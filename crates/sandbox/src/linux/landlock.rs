@@ -22,7 +22,7 @@ use crate::disk::RealDisk;
 use crate::home::link_home_entries;
 use crate::inner_exec::{self, carry_env};
 use crate::permissions::SavedModes;
-use crate::plan::{Isolation, NetworkMode, SandboxPlan};
+use crate::plan::{IsolationLayers, NetworkMode, SandboxPlan};
 use crate::preparation::{
     PreparedSandbox, StandInProject, env_in_place, failed, prepare_sandbox, start_local_proxy,
 };
@@ -51,7 +51,7 @@ pub struct LandlockRules {
     grants: Grants,
     /// Ports open for connections; `None` for all.
     ports: Option<Vec<u16>>,
-    walls: Isolation,
+    walls: IsolationLayers,
     project: PathBuf,
 }
 
@@ -368,7 +368,7 @@ mod tests {
                 let missing =
                     SyscallRule::refuse(seccomp::SYS_landlock_create_ruleset, libc::ENOSYS);
                 seccomp::install(&[missing]).unwrap();
-                let settings = settings::Sandbox::default();
+                let settings = settings::SandboxSettings::default();
                 let request = SandboxRequest {
                     project: Path::new("/nonexistent"),
                     settings: &settings,

@@ -20,7 +20,7 @@ use rustix::mount::{MountFlags, MoveMountFlags, OpenTreeFlags};
 use rustix::thread::UnshareFlags;
 
 use crate::inner_exec;
-use crate::plan::{Isolation, Mount, SandboxPlan};
+use crate::plan::{IsolationLayers, Mount, SandboxPlan};
 
 /// The internal subcommand.
 pub const COMMAND: &str = "__mounts";
@@ -30,7 +30,7 @@ const DEVICES: [&str; 6] =
 
 /// `terminal` is a descriptor to show inside.
 pub(super) fn arguments(plan: &SandboxPlan, terminal: Option<i32>) -> Vec<OsString> {
-    let Isolation { users, files, .. } = plan.isolation;
+    let IsolationLayers { users, files, .. } = plan.isolation;
     let mut words: Vec<OsString> = Vec::new();
     for (wall, name) in [(users, "users"), (files, "files")] {
         words.extend(wall.then(|| name.into()));
@@ -335,7 +335,7 @@ mod tests {
             withheld: Vec::new(),
             network: crate::plan::NetworkMode::None,
             user: (0, 0),
-            isolation: Isolation { users: false, ..Isolation::ALL },
+            isolation: IsolationLayers { users: false, ..IsolationLayers::ALL },
             notes: Vec::new(),
             project: PathBuf::new(),
             replaceable_sources: Default::default(),

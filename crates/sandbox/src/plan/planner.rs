@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use super::{
-    Disk, ExpectedEntry, HostSystem, INSIDE_DIR, Isolation, Mount, PathGuard, PlanError,
+    Disk, ExpectedEntry, HostSystem, INSIDE_DIR, IsolationLayers, Mount, PathGuard, PlanError,
     PlanInputs, SandboxPlan,
 };
 use crate::places::{PLACES, RALPH_STATE_PATHS};
@@ -161,7 +161,7 @@ fn build_plan_with(
     // Parents first.
     guards.sort();
     guards.dedup();
-    let isolation = Isolation::ALL;
+    let isolation = IsolationLayers::ALL;
     Ok(SandboxPlan {
         mounts,
         kernel,

@@ -231,7 +231,7 @@ fn prepare(stand_in: &StandIn, program: &Path, mode: &str) -> String {
 fn prepared_sandbox() {
     let Some(program) = std::env::var_os(STAND_IN) else { return };
     let project = std::env::current_dir().unwrap();
-    let settings = settings::Sandbox::default();
+    let settings = settings::SandboxSettings::default();
     let request = SandboxRequest {
         project: &project,
         settings: &settings,

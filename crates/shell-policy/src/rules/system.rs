@@ -89,7 +89,7 @@ fn check_container(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
         "/", "/etc", "/root", "/proc", "/sys", "/dev", "/var", "/var/run", "/run", "/boot", "/usr",
         "/home", "/var/lib", "/bin", "/Users",
     ];
-    for Mount { host, .. } in mounts(command.args) {
+    for DockerMount { host, .. } in mounts(command.args) {
         let path = Path::new(&host);
         let is_home = command.context.context.home == Some(path);
         if is_home || system.iter().any(|system| Path::new(system) == path) {
@@ -100,25 +100,25 @@ fn check_container(command: &CommandInvocation<'_>, hits: &mut Vec<Hit>) {
 }
 
 /// A mount in the options of `docker run`.
-pub(crate) struct Mount {
+pub(crate) struct DockerMount {
     pub(crate) host: String,
     pub(crate) inside: Option<String>,
     pub(crate) is_read_only: bool,
 }
 
-pub(crate) fn mounts(options: &[Argument]) -> Vec<Mount> {
+pub(crate) fn mounts(options: &[Argument]) -> Vec<DockerMount> {
     let volumes = flag_values(options, &["-v", "--volume"]).into_iter().map(|volume| {
         let mut parts = volume.text.split(':').map(str::to_owned);
         let (host, inside, mode) = (parts.next().unwrap_or_default(), parts.next(), parts.next());
         let is_read_only = mode.is_some_and(|mode| mode.split(',').any(|word| word == "ro"));
-        Mount { host, inside, is_read_only }
+        DockerMount { host, inside, is_read_only }
     });
     let mounts = flag_values(options, &["--mount"]).into_iter().map(|mount| {
         let value = |keys: &[&str]| {
             let mut parts = mount.text.split(',').filter_map(|part| part.split_once('='));
             parts.find(|(key, _)| keys.contains(key)).map(|(_, value)| value.to_owned())
         };
-        Mount {
+        DockerMount {
             host: value(&["source", "src"]).unwrap_or_default(),
             inside: value(&["target", "destination", "dst"]),
             is_read_only: mount.text.contains("readonly") || mount.text.contains(",ro"),

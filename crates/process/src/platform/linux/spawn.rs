@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use rustix::process::{Pid, WaitOptions};
 
 use super::super::super::Launch;
+use super::super::super::signals::RUN_SIGNALS;
 use super::super::super::spawn::{directory_error, environment, locate, program_error};
 
 /// Linux allows a user 64 MiB of pipe buffers, enough for 200 agents; beyond that, new pipes get
@@ -52,8 +53,10 @@ pub(crate) fn start(launch: &Launch<'_>, stdio: [BorrowedFd<'_>; 3]) -> io::Resu
     }
     let env: Vec<CString> = env
         .iter()
-        .map(|(name, value)| CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()))
-        .collect::<Result<_, _>>()?;
+        .map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes(), b"\0"].concat())
+        .map(CString::from_vec_with_nul)
+        .collect::<Result<_, _>>()
+        .map_err(|err| io::Error::new(io::ErrorKind::InvalidInput, err))?;
     let directory = c_string(launch.directory.as_os_str())?;
     let (stdio, _copies) = move_above_stdio(stdio)?;
 
@@ -251,6 +254,8 @@ const TERMINAL_SIGNALS: [c_int; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTSTP
 /// Resets our handlers, and SIGPIPE, which Rust ignores. Signals that our parent ignores
 /// (`nohup`) stay ignored.
 ///
+/// `execve` resets handlers too, but until then one would run in the parent's memory.
+///
 /// Terminal signals pending from before `setsid` are meant for ralph only. Ignoring a pending
 /// signal discards it.
 #[expect(unsafe_code, reason = "the child's side of `vfork_exec`")]
@@ -259,7 +264,7 @@ unsafe fn reset_signals() {
     unsafe {
         let default: libc::sigaction = MaybeUninit::zeroed().assume_init();
         let ignore = libc::sigaction { sa_sigaction: libc::SIG_IGN, ..default };
-        for signal in 1..32 {
+        for &signal in RUN_SIGNALS.iter().chain(&[libc::SIGTSTP, libc::SIGPIPE]) {
             let mut before = default;
             let first = if TERMINAL_SIGNALS.contains(&signal) { &ignore } else { &default };
             if libc::sigaction(signal, first, &raw mut before) != 0 {
