@@ -161,9 +161,10 @@ fn assert_restored(screen: &Tmux) {
     assert!(!settings.contains("-icanon") && !settings.contains("-echo "), "{settings}");
 }
 
-fn ui_in_shell(project: &Project) -> Tmux {
+/// Runs `ui` in a shell that does not repair the terminal itself.
+fn ui_in_shell(project: &Project, after: &str) -> Tmux {
     let ralph = env!("CARGO_BIN_EXE_ralph");
-    let script = format!("'{ralph}' ui; echo code $?; stty -a; sleep 60");
+    let script = format!("set -m; '{ralph}' ui; {after}; stty -a; sleep 60");
     let screen = project.program("sh", ["-c", &script]).in_tmux();
     screen.wait_for_text(LONG, "No runs on this machine yet.");
     assert_eq!(screen.format("#{alternate_on} #{mouse_any_flag}").trim(), "1 1");
@@ -172,9 +173,12 @@ fn ui_in_shell(project: &Project) -> Tmux {
 
 #[test]
 fn terminal_is_restored_after_quit_and_signals() {
-    for signal in [None, Some(Signal::TERM), Some(Signal::HUP)] {
+    let signals = [(None, 0), (Some(Signal::TERM), 0), (Some(Signal::HUP), 0)];
+    for (signal, code) in signals.into_iter().chain([(Some(Signal::KILL), 128 + 9)]) {
         let project = Project::new();
-        let screen = ui_in_shell(&project);
+        // After `kill -9` that takes a moment.
+        let wait = "code=$?; until stty -a | grep -q ' icanon'; do :; done; echo code $code";
+        let screen = ui_in_shell(&project, wait);
         match signal {
             None => screen.send_keys(["q"]),
             Some(signal) => {
@@ -183,8 +187,21 @@ fn terminal_is_restored_after_quit_and_signals() {
             }
         }
         assert_restored(&screen);
-        screen.wait_for_text(LONG, "code 0");
+        screen.wait_for_text(LONG, &format!("code {code}"));
     }
+}
+
+#[test]
+fn suspended_ui_gives_the_terminal_back_and_continues() {
+    let project = Project::new();
+    let screen = ui_in_shell(&project, "read -r _; fg; echo code $?");
+    screen.send_keys(["C-z"]);
+    wait_until(LONG, || screen.format("#{alternate_on} #{mouse_any_flag}").trim() == "0 0");
+    screen.send_keys(["Enter"]);
+    screen.wait_for_text(LONG, "No runs on this machine yet.");
+    screen.send_keys(["q"]);
+    screen.wait_for_text(LONG, "code 0");
+    assert_restored(&screen);
 }
 
 #[test]
@@ -201,7 +218,7 @@ fn resize_to_tiny_and_back() {
     screen.resize(80, 24);
     screen.wait_for_text(SOON, "Working on part 1.");
     screen.resize(200, 60);
-    screen.wait_for_text(SOON, "cost per day");
+    screen.wait_for_text(SOON, "into the run");
     kill(run);
 }
 

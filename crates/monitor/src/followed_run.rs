@@ -21,8 +21,10 @@ const CHUNK: usize = 1 << 20;
 /// Larger journals are read by a thread.
 pub(crate) const MAX_JOURNAL_AT_ONCE: u64 = 4 << 20;
 
-/// Read at each end of a journal that a thread reads: of a large one, and of others, of which there may be many.
+/// Read at each end of a journal that a thread reads: of the first large ones, and of others, of which there may be
+/// many. All of it delays the first overview.
 const LARGE_GLIMPSE: u64 = 64 * 1024;
+const MAX_LARGE_GLIMPSES: usize = 8;
 const GLIMPSE: u64 = 8 * 1024;
 
 #[cfg(test)]
@@ -130,7 +132,7 @@ impl FollowedRun {
     /// Shows the beginning and the end of the journal until a thread has read all of it.
     pub(crate) fn read_in_background(&mut self, reader: &mut BackgroundReader) {
         if self.fold.is_none() {
-            self.fold = glimpse(&self.dir).ok();
+            self.fold = glimpse(&self.dir, reader.glimpse_length(self.size)).ok();
         }
         self.read_unseen(reader);
     }
@@ -178,11 +180,10 @@ fn name_in_state_file(run: &RunDir) -> Option<String> {
 }
 
 /// The state after the first and the last lines of a journal.
-fn glimpse(run: &RunDir) -> io::Result<Fold> {
+fn glimpse(run: &RunDir, length: u64) -> io::Result<Fold> {
     let mut file = safe_fs::open_file(&run.journal())?;
     let size = file.metadata()?.len();
     let mut fold = Fold { is_glimpse: true, ..Fold::default() };
-    let length = if size > MAX_JOURNAL_AT_ONCE { LARGE_GLIMPSE } else { GLIMPSE };
     let tail = size.saturating_sub(length);
     let length = usize::try_from(length).unwrap_or(CHUNK);
     let head = read_lines(&mut file, 0, length)?;
@@ -201,11 +202,20 @@ pub(crate) struct BackgroundReader {
     notifier: Notifier,
     jobs: Option<Sender<(RunDir, Arc<AtomicU8>)>>,
     results: Option<Receiver<(String, Fold)>>,
+    large_glimpses: usize,
 }
 
 impl BackgroundReader {
     pub(crate) fn new(notifier: Notifier) -> BackgroundReader {
-        BackgroundReader { notifier, jobs: None, results: None }
+        BackgroundReader { notifier, jobs: None, results: None, large_glimpses: 0 }
+    }
+
+    fn glimpse_length(&mut self, size: u64) -> u64 {
+        if size <= MAX_JOURNAL_AT_ONCE || self.large_glimpses >= MAX_LARGE_GLIMPSES {
+            return GLIMPSE;
+        }
+        self.large_glimpses += 1;
+        LARGE_GLIMPSE
     }
 
     /// Returns the percentage that was read, which grows.

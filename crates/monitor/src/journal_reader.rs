@@ -8,7 +8,8 @@ use ralph_events::journal::MAX_LINE;
 /// Reads the complete lines from `start` on, at least one if there is one, and otherwise at most `max_bytes`.
 pub(crate) fn read_lines(file: &mut File, start: u64, max_bytes: usize) -> io::Result<Vec<u8>> {
     file.seek(SeekFrom::Start(start))?;
-    let mut bytes = Vec::new();
+    // Grown from nothing, the first kilobytes would take a call each time they double.
+    let mut bytes = Vec::with_capacity(max_bytes.min(64 * 1024));
     let mut room = max_bytes;
     loop {
         let read = file.by_ref().take(room as u64).read_to_end(&mut bytes)?;

@@ -23,6 +23,7 @@ mod run_to_end;
 mod signals;
 mod spawn;
 mod system;
+mod terminal_guard;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -47,6 +48,7 @@ pub use replace::{exec, has_exited, kill, own_program};
 pub use run_to_end::{CommandOutput, run_exclusive, run_to_end};
 pub use spawn::open_pty;
 pub use system::System;
+pub use terminal_guard::{TerminalGuard, suspend_job};
 pub use watchdog::{arm, disarm};
 
 use ralph_events::env_names::RUN_ID;

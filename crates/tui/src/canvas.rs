@@ -94,7 +94,7 @@ impl Canvas<'_> {
     pub(crate) fn put_spans(&mut self, x: u16, y: u16, room: u16, spans: &[Span]) -> u16 {
         let mut used = 0;
         for (at, part) in spans.iter().enumerate() {
-            let rest: u16 = spans[at + 1..].iter().map(|span| columns(&span.text)).sum();
+            let rest = spans_width(&spans[at + 1..]);
             let left = room - used;
             // The ellipsis stands where the line is cut, not where a later part would start.
             let is_cut = columns(&part.text).saturating_add(rest) > left && rest > 0;
@@ -116,7 +116,7 @@ impl Canvas<'_> {
         if let Some(style) = row.diff.and_then(|is_added| self.theme.diff_background(is_added)) {
             self.buffer.set_style(area, style);
         }
-        let right: u16 = row.right.iter().map(|span| columns(&span.text)).sum();
+        let right = spans_width(&row.right);
         let right = right.min(area.width);
         let gap = if right > 0 { right + 1 } else { 0 };
         let used = self.put_spans(area.x, area.y, area.width.saturating_sub(gap), &row.left);
@@ -135,15 +135,14 @@ impl Canvas<'_> {
     /// A rule with a title at its left end and a remark at its right end.
     pub(crate) fn titled_rule(&mut self, area: Rect, title: &[Span], remark: &[Span]) {
         self.rule(area.x, area.y, area.width);
-        let width = |spans: &[Span]| spans.iter().map(|span| columns(&span.text)).sum::<u16>();
         if !title.is_empty() {
             let room = area.width.saturating_sub(4);
             self.put(area.x + 1, area.y, 1, " ", Role::Line);
             let used = self.put_spans(area.x + 2, area.y, room, title);
             self.put(area.x + 2 + used, area.y, 1, " ", Role::Line);
         }
-        let wide = width(remark);
-        if wide > 0 && wide + 4 + width(title) + 3 <= area.width {
+        let wide = spans_width(remark);
+        if wide > 0 && wide.saturating_add(spans_width(title)).saturating_add(7) <= area.width {
             let x = area.right() - wide - 2;
             self.put(x - 1, area.y, 1, " ", Role::Line);
             self.put_spans(x, area.y, wide, remark);
@@ -223,6 +222,11 @@ pub(crate) fn cut_path(path: &str, room: usize, ellipsis: &str) -> String {
         ralph_report::width::suffix_within(path, room.saturating_sub(display_width(ellipsis)));
     let end = end.find('/').map_or(end, |slash| &end[slash..]);
     format!("{ellipsis}{end}")
+}
+
+/// The columns of spans, whose text may be endless.
+pub(crate) fn spans_width(spans: &[Span]) -> u16 {
+    spans.iter().fold(0, |sum, span| sum.saturating_add(columns(&span.text)))
 }
 
 pub(crate) fn columns(text: &str) -> u16 {

@@ -22,6 +22,8 @@ pub struct Data<'a> {
     pub zone: &'a TimeZone,
     /// The run of the preview or the run page.
     pub run: Option<RunData<'a>>,
+    /// Since when journals are being read, by run.
+    pub reading_since: &'a HashMap<String, i64>,
 }
 
 /// One run in full. What only one tab shows is there while that tab is.
@@ -74,7 +76,20 @@ pub struct CheckOutput {
     pub log: Result<CheckLog, String>,
 }
 
+/// Most journals are read before a person could read the word.
+pub(crate) const READING_DELAY_MS: i64 = 300;
+
 impl Data<'_> {
+    /// `reading 40%`, if that takes a while. A journal that waits for others shows what is known of it.
+    pub fn reading_text(&self, card: &RunCard) -> Option<String> {
+        let since = self.reading_since.get(&card.id)?;
+        let percent = card.reading.filter(|percent| *percent > 0)?;
+        if self.now_ms - since < READING_DELAY_MS {
+            return None;
+        }
+        Some(format!("reading {percent}%"))
+    }
+
     pub fn card(&self, id: &str) -> Option<&RunCard> {
         self.overview.cards().find(|card| card.id == id)
     }

@@ -30,6 +30,7 @@ pub enum Command {
     Report,
     CopyId,
     Help,
+    Suspend,
     Quit,
 }
 
@@ -298,6 +299,13 @@ pub const BINDINGS: &[Binding] = &[
         label: "q  Ctrl-C",
         help: "close this screen",
         footer: &[footer(&[Fleet, Wide, NoRuns], "q", "quit", 42, 3)],
+    },
+    Binding {
+        keys: &[(Key::Ctrl('z'), Command::Suspend)],
+        section: Section::Leave,
+        label: "Ctrl-Z",
+        help: "suspend; fg continues",
+        footer: &[],
     },
 ];
 

@@ -2,8 +2,11 @@
 
 mod actions;
 mod dialog;
+mod mouse;
 mod movement;
+mod new_run;
 mod requests;
+mod search;
 
 #[cfg(test)]
 mod tests;
@@ -13,18 +16,19 @@ use std::path::PathBuf;
 
 use ratatui_core::layout::Position;
 
-use ralph_monitor::NewRun;
 use ralph_monitor::actions::Delivery;
+use ralph_monitor::{NewRun, StartedRun};
 use ralph_report::run_card::RunCard;
 
 pub(crate) use dialog::can_tell;
-pub use dialog::{AnswerDialog, Dialog, NewRunDialog, NewRunField, StopDialog, TellDialog};
+pub use dialog::{AnswerDialog, Dialog, StopDialog, TellDialog};
+pub use new_run::{NewRunDialog, NewRunField};
 pub use requests::{PendingRequest, RequestKind};
+pub use search::{Filter, Search};
 
 use crate::data::Data;
 use crate::input::{Key, MouseAction};
 use crate::keys::{self, Command, Place};
-use crate::text_field::TextField;
 use crate::view::{FleetLine, Layout, Target, fleet_lines};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -94,38 +98,6 @@ impl ActivityScroll {
     }
 }
 
-/// A search through the whole run.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Search {
-    pub field: TextField,
-    pub is_typing: bool,
-    /// Ids of items, oldest first. Lines of the page on other tabs.
-    pub hits: Vec<u64>,
-    pub at: usize,
-    /// The item of the hit that is shown.
-    pub shown: Option<u64>,
-    /// Not everything was searched yet.
-    pub is_running: bool,
-}
-
-impl Search {
-    pub fn result_text(&self) -> String {
-        match (self.hits.len(), self.is_running) {
-            (0, true) => "searching".to_owned(),
-            (0, false) => "not found".to_owned(),
-            (count, running) => {
-                format!("{} of {count}{}", self.at + 1, if running { " so far" } else { "" })
-            }
-        }
-    }
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Filter {
-    pub field: TextField,
-    pub is_typing: bool,
-}
-
 /// A remark in the footer until the next key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
@@ -133,25 +105,59 @@ pub struct Note {
     pub is_failure: bool,
 }
 
+/// The list of runs: what is selected and shown of it.
 #[derive(Debug, Default)]
-pub struct Model {
-    pub screen: Screen,
+pub struct Fleet {
     pub selection: Option<Selection>,
     pub older_open: bool,
     pub filter: Option<Filter>,
-    pub tab: Tab,
-    pub activity: ActivityScroll,
-    pub story: usize,
-    pub story_scroll: usize,
-    pub file: usize,
-    pub diff_scroll: usize,
-    pub check: usize,
+}
+
+/// A list with the text of its chosen entry.
+#[derive(Debug, Default)]
+pub struct ListPage {
+    pub at: usize,
+    pub scroll: usize,
+}
+
+#[derive(Debug, Default)]
+pub struct ChecksPage {
+    pub at: usize,
     /// The iteration whose output is shown; `None` for the current or else the last failure.
-    pub check_iteration: Option<u32>,
+    pub iteration: Option<u32>,
     /// `None` shows the end of the output.
-    pub check_scroll: Option<usize>,
+    pub scroll: Option<usize>,
     pub whole_output: bool,
+}
+
+impl ListPage {
+    fn choose(&mut self, at: usize) {
+        *self = ListPage { at, scroll: 0 };
+    }
+}
+
+impl ChecksPage {
+    fn choose(&mut self, at: usize) {
+        (self.at, self.iteration, self.scroll) = (at, None, None);
+    }
+}
+
+/// Positions in the tabs of a run. Another run starts anew.
+#[derive(Debug, Default)]
+pub struct Pages {
+    pub activity: ActivityScroll,
+    pub stories: ListPage,
+    pub diff: ListPage,
+    pub checks: ChecksPage,
     pub report_scroll: usize,
+}
+
+#[derive(Debug, Default)]
+pub struct Model {
+    pub screen: Screen,
+    pub fleet: Fleet,
+    pub tab: Tab,
+    pub pages: Pages,
     pub search: Option<Search>,
     pub dialog: Option<Dialog>,
     pub note: Option<Note>,
@@ -184,7 +190,7 @@ pub enum Message {
         run: String,
         result: Result<(), String>,
     },
-    Started(Result<String, String>),
+    Started(Result<StartedRun, String>),
     /// The launcher has ended; `Ok` says whether the run works now.
     Resumed {
         run: String,
@@ -204,6 +210,8 @@ pub enum Message {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     Quit,
+    /// Ctrl+Z.
+    Suspend,
     Tell {
         run: String,
         text: String,
@@ -240,25 +248,26 @@ impl Model {
     pub fn new(directory: PathBuf, run: Option<String>) -> Model {
         let screen = if run.is_some() { Screen::Run } else { Screen::Fleet };
         let selection = run.map(Selection::Run);
-        Model { directory, screen, selection, ..Model::default() }
+        let fleet = Fleet { selection, ..Fleet::default() };
+        Model { directory, screen, fleet, ..Model::default() }
     }
 
     /// The run of the preview or the run page.
     pub fn shown_run(&self) -> Option<&str> {
-        match &self.selection {
+        match &self.fleet.selection {
             Some(Selection::Run(id)) => Some(id),
             _ => None,
         }
     }
 
     pub fn matches(&self, card: &RunCard) -> bool {
-        let Some(filter) = &self.filter else { return true };
+        let Some(filter) = &self.fleet.filter else { return true };
         let wanted = filter.field.text().to_lowercase();
         [&card.name, &card.project].iter().any(|text| text.to_lowercase().contains(&wanted))
     }
 
     pub(crate) fn selected_line(&self, lines: &[FleetLine<'_>]) -> Option<usize> {
-        let selection = self.selection.as_ref()?;
+        let selection = self.fleet.selection.as_ref()?;
         lines.iter().position(|line| line.selection().as_ref() == Some(selection))
     }
 
@@ -273,8 +282,8 @@ impl Model {
             Message::Mouse { action, at } => self.mouse(action, at, data),
             Message::DataChanged => Vec::new(),
             Message::NewItems(count) => {
-                if !self.activity.is_following() {
-                    self.activity.new_items += count;
+                if !self.pages.activity.is_following() {
+                    self.pages.activity.new_items += count;
                 }
                 Vec::new()
             }
@@ -283,7 +292,7 @@ impl Model {
                 Vec::new()
             }
             Message::Started(result) => {
-                self.run_started(result);
+                self.run_started(result, data);
                 Vec::new()
             }
             Message::Resumed { run, result } => {
@@ -301,17 +310,22 @@ impl Model {
             }
         };
         self.settle_requests(data);
+        self.close_orphaned_dialog(data);
         self.keep_selection(data);
         if self.shown_run() != shown.as_deref() {
-            self.leave_run();
+            self.pages = Pages::default();
+            self.search = None;
         }
         effects
     }
 
     fn press(&mut self, key: Key, data: &Data<'_>) -> Vec<Effect> {
         self.note = None;
-        if key == Key::Ctrl('c') {
-            return vec![Effect::Quit];
+        // These two also work in dialogs.
+        match key {
+            Key::Ctrl('c') => return vec![Effect::Quit],
+            Key::Ctrl('z') => return vec![Effect::Suspend],
+            _ => {}
         }
         if self.layout.is_too_small {
             return match key {
@@ -325,7 +339,7 @@ impl Model {
         if self.search.as_ref().is_some_and(|search| search.is_typing) {
             return self.type_search(key);
         }
-        if self.filter.as_ref().is_some_and(|filter| filter.is_typing) {
+        if self.fleet.filter.as_ref().is_some_and(|filter| filter.is_typing) {
             self.type_filter(key);
             return Vec::new();
         }
@@ -338,6 +352,7 @@ impl Model {
     pub(crate) fn command(&mut self, command: Command, data: &Data<'_>) -> Vec<Effect> {
         match command {
             Command::Quit => return vec![Effect::Quit],
+            Command::Suspend => return vec![Effect::Suspend],
             Command::Help => self.dialog = Some(Dialog::Help { scroll: 0 }),
             Command::New => self.open_new_run(data),
             Command::Filter => self.open_filter(),
@@ -383,7 +398,7 @@ impl Model {
     }
 
     fn open(&mut self, data: &Data<'_>) -> Vec<Effect> {
-        match (&self.selection, self.screen, self.tab) {
+        match (&self.fleet.selection, self.screen, self.tab) {
             (Some(Selection::Older), Screen::Fleet, _) => {
                 self.open_older(data);
                 return vec![Effect::LoadOlderRuns];
@@ -394,8 +409,8 @@ impl Model {
                 self.show_tab(Tab::Diff);
             }
             (_, Screen::Run, Tab::Checks) => {
-                self.whole_output = !self.whole_output;
-                self.check_scroll = None;
+                self.pages.checks.whole_output = !self.pages.checks.whole_output;
+                self.pages.checks.scroll = None;
             }
             _ => {}
         }
@@ -411,191 +426,44 @@ impl Model {
         });
         let mut cards = data.overview.cards().skip_while(|card| Some(&card.id) != last);
         let next = cards.nth(1).map(|card| &card.id).or(last);
-        self.selection = next.map(|id| Selection::Run(id.clone()));
-        self.older_open = true;
+        self.fleet.selection = next.map(|id| Selection::Run(id.clone()));
+        self.fleet.older_open = true;
     }
 
     fn back(&mut self) {
         match () {
             () if self.search.is_some() => self.search = None,
-            () if self.screen == Screen::Run && self.whole_output => self.whole_output = false,
+            () if self.screen == Screen::Run && self.pages.checks.whole_output => {
+                self.pages.checks.whole_output = false
+            }
             () if self.screen == Screen::Run => self.screen = Screen::Fleet,
-            () if self.filter.is_some() => self.filter = None,
-            () if self.older_open => self.older_open = false,
+            () if self.fleet.filter.is_some() => self.fleet.filter = None,
+            () if self.fleet.older_open => self.fleet.older_open = false,
             () => self.say("Press q to leave. Runs continue."),
         }
     }
 
-    fn open_filter(&mut self) {
-        self.screen = Screen::Fleet;
-        let field = self.filter.take().map(|filter| filter.field).unwrap_or_default();
-        self.filter = Some(Filter { field, is_typing: true });
-    }
-
-    fn type_filter(&mut self, key: Key) {
-        let Some(filter) = &mut self.filter else { return };
-        match key {
-            Key::Esc => self.filter = None,
-            Key::Enter if filter.field.is_blank() => self.filter = None,
-            Key::Enter | Key::Up | Key::Down => filter.is_typing = false,
-            Key::Ctrl('j') => {}
-            _ => {
-                filter.field.press(key);
-            }
-        }
-    }
-
-    fn open_search(&mut self) {
-        if self.screen == Screen::Fleet && !self.layout.is_wide {
-            self.screen = Screen::Run;
-        }
-        self.search = Some(Search { is_typing: true, ..Search::default() });
-    }
-
-    fn type_search(&mut self, key: Key) -> Vec<Effect> {
-        let Some(search) = &mut self.search else { return Vec::new() };
-        match key {
-            Key::Esc => self.search = None,
-            Key::Enter if search.field.is_blank() => self.search = None,
-            Key::Enter => {
-                search.is_typing = false;
-                if self.tab != Tab::Activity {
-                    let hits = std::mem::take(&mut self.layout.matches);
-                    return self.found(hits, false);
-                }
-                search.is_running = true;
-                return vec![Effect::Search(search.field.text().to_owned())];
-            }
-            Key::Ctrl('j') => {}
-            _ => {
-                search.field.press(key);
-            }
-        }
-        Vec::new()
-    }
-
-    /// Of the activity, shows the last hit first: what happened recently matters most.
-    fn found(&mut self, hits: Vec<u64>, is_running: bool) -> Vec<Effect> {
-        let Some(search) = &mut self.search else { return Vec::new() };
-        search.hits = hits;
-        search.is_running = is_running;
-        if is_running || search.hits.is_empty() {
-            return Vec::new();
-        }
-        search.at = if self.tab == Tab::Activity { search.hits.len() - 1 } else { 0 };
-        self.show_hit()
-    }
-
-    fn show_hit(&mut self) -> Vec<Effect> {
-        let Some(search) = &mut self.search else { return Vec::new() };
-        let Some(hit) = search.hits.get(search.at).copied() else { return Vec::new() };
-        search.shown = Some(hit);
-        if self.tab != Tab::Activity {
-            self.show_line(usize::try_from(hit).unwrap_or(usize::MAX));
-            return Vec::new();
-        }
-        self.activity.top = Some((hit, 0));
-        vec![Effect::GoToItem(hit)]
-    }
-
-    fn step_hit(&mut self, forward: bool) -> Vec<Effect> {
-        let Some(search) = &mut self.search else { return Vec::new() };
-        let count = search.hits.len();
-        if count == 0 {
-            return Vec::new();
-        }
-        search.at = (search.at + if forward { 1 } else { count - 1 }) % count;
-        self.show_hit()
-    }
-
     /// Selects the first run if nothing is selected, or if the selected one is gone.
     fn keep_selection(&mut self, data: &Data<'_>) {
-        let exists = match &self.selection {
+        let exists = match &self.fleet.selection {
             Some(Selection::Run(id)) => {
                 data.card(id).is_some_and(|card| self.matches(card) || self.screen == Screen::Run)
             }
-            Some(Selection::Older) => !self.older_open && self.filter.is_none(),
+            Some(Selection::Older) => !self.fleet.older_open && self.fleet.filter.is_none(),
             None => false,
         };
         if !exists {
             let first = data.overview.cards().find(|card| self.matches(card));
-            self.selection = match first {
+            self.fleet.selection = match first {
                 Some(card) => Some(Selection::Run(card.id.clone())),
-                None => (data.overview.older > 0 && !self.older_open).then_some(Selection::Older),
+                None => {
+                    let is_listed = !self.fleet.older_open && self.fleet.filter.is_none();
+                    (data.overview.older > 0 && is_listed).then_some(Selection::Older)
+                }
             };
-            if self.selection.is_none() {
+            if self.fleet.selection.is_none() {
                 self.screen = Screen::Fleet;
             }
         }
-    }
-
-    /// Another run starts at the end of its activity.
-    fn leave_run(&mut self) {
-        self.activity = ActivityScroll::default();
-        self.search = None;
-        (self.story, self.story_scroll, self.file, self.diff_scroll) = (0, 0, 0, 0);
-        (self.check, self.check_iteration, self.check_scroll) = (0, None, None);
-        (self.whole_output, self.report_scroll) = (false, 0);
-    }
-
-    fn paste(&mut self, text: &str) {
-        if let Some(dialog) = &mut self.dialog {
-            if let Some(field) = dialog.field() {
-                field.insert(text);
-            }
-            return;
-        }
-        let line = text.replace('\n', " ");
-        if let Some(search) = self.search.as_mut().filter(|search| search.is_typing) {
-            search.field.insert(&line);
-        } else if let Some(filter) = self.filter.as_mut().filter(|filter| filter.is_typing) {
-            filter.field.insert(&line);
-        } else {
-            self.say("Press i to tell the agent something, then paste.");
-        }
-    }
-
-    fn mouse(&mut self, action: MouseAction, at: Position, data: &Data<'_>) -> Vec<Effect> {
-        const DOUBLE_CLICK_MS: i64 = 400;
-        if self.dialog.is_some() {
-            return self.mouse_in_dialog(action);
-        }
-        let is_pane =
-            |target: &Target| matches!(target, Target::Fleet | Target::Detail | Target::Dialog);
-        if action != MouseAction::Press {
-            let pane = self.layout.hit(at, is_pane).cloned();
-            return self.wheel(action == MouseAction::WheelUp, pane.as_ref(), data);
-        }
-        let Some(target) = self.layout.hit(at, |target| !is_pane(target)).cloned() else {
-            return Vec::new();
-        };
-        self.note = None;
-        let click = (data.now_ms, target.clone());
-        let last = self.last_click.replace(click);
-        let is_double =
-            last.is_some_and(|(ms, last)| last == target && data.now_ms - ms < DOUBLE_CLICK_MS);
-        match target {
-            Target::Run(id) => {
-                self.selection = Some(Selection::Run(id));
-                if is_double {
-                    return self.open(data);
-                }
-            }
-            Target::OlderRuns => {
-                self.selection = Some(Selection::Older);
-                if is_double {
-                    return self.open(data);
-                }
-            }
-            Target::Tab(tab) => self.show_tab(tab),
-            Target::Command(command) => return self.command(command, data),
-            Target::Story(at) => (self.story, self.story_scroll) = (at, 0),
-            Target::File(at) => (self.file, self.diff_scroll) = (at, 0),
-            Target::Check(at) => {
-                (self.check, self.check_iteration, self.check_scroll) = (at, None, None)
-            }
-            Target::Fleet | Target::Detail | Target::Dialog => {}
-        }
-        Vec::new()
     }
 }

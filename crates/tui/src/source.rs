@@ -1,5 +1,6 @@
 //! Gathers what the screen shows: reads journals, task lists, logs and the work tree.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use ralph_events::error::Error;
@@ -15,7 +16,7 @@ use ralph_report::story_view::stories;
 use ralph_report::summary::Summary;
 use ralph_report::transcript::{Item, ItemKind};
 
-use crate::data::{CheckOutput, Data, Detail, DiffState, RunData};
+use crate::data::{CheckOutput, Data, Detail, DiffState, READING_DELAY_MS, RunData};
 use crate::model::{Model, Tab};
 
 /// Lines of a log that are read. All of it with `Enter`.
@@ -36,6 +37,7 @@ pub(crate) struct Source {
     overview: Overview,
     now_ms: i64,
     shown: Option<ShownRun>,
+    reading_since: HashMap<String, i64>,
 }
 
 /// The run that is selected.
@@ -128,7 +130,8 @@ impl ReadJob {
 impl Source {
     pub(crate) fn new(monitor: Monitor, now_ms: i64) -> Source {
         let overview = monitor.overview(now_ms);
-        Source { monitor, overview, now_ms, shown: None }
+        let reading_since = HashMap::new();
+        Source { monitor, overview, now_ms, shown: None, reading_since }
     }
 
     pub(crate) fn data(&self) -> Data<'_> {
@@ -144,7 +147,13 @@ impl Source {
                 detail: &shown.detail,
             })
         });
-        Data { overview: &self.overview, now_ms: self.now_ms, zone: self.monitor.zone(), run }
+        Data {
+            overview: &self.overview,
+            now_ms: self.now_ms,
+            zone: self.monitor.zone(),
+            run,
+            reading_since: &self.reading_since,
+        }
     }
 
     /// The id of the run with this name, id or beginning of an id.
@@ -166,7 +175,22 @@ impl Source {
 
     pub(crate) fn set_time(&mut self, now_ms: i64) {
         self.now_ms = now_ms;
-        self.overview = self.monitor.overview(now_ms);
+        self.refresh_overview();
+    }
+
+    fn refresh_overview(&mut self) {
+        self.overview = self.monitor.overview(self.now_ms);
+        let reading = self.overview.cards().filter(|card| card.reading.is_some());
+        let known = std::mem::take(&mut self.reading_since);
+        self.reading_since = reading
+            .map(|card| (card.id.clone(), known.get(&card.id).copied().unwrap_or(self.now_ms)))
+            .collect();
+    }
+
+    /// When a journal has been read for so long that the screen says so.
+    pub(crate) fn reading_due_ms(&self) -> Option<i64> {
+        let since = self.reading_since.values().min()?;
+        Some(since + READING_DELAY_MS).filter(|due| *due > self.now_ms)
     }
 
     /// Takes in changes. Returns how many items the shown transcript has more.
@@ -201,10 +225,10 @@ impl Source {
         let dir = self.monitor.run_dir(&shown.id)?;
         let wanted = ReadFor {
             tab: model.tab,
-            file: model.file,
-            check: model.check,
-            iteration: model.check_iteration,
-            whole_output: model.whole_output,
+            file: model.pages.diff.at,
+            check: model.pages.checks.at,
+            iteration: model.pages.checks.iteration,
+            whole_output: model.pages.checks.whole_output,
         };
         if shown.read_for.as_ref() != Some(&wanted) {
             let is_alive = self.monitor.is_alive(&shown.id);
@@ -267,7 +291,7 @@ impl Source {
         });
         if self.shown.is_some() {
             // Reading it may have added a card.
-            self.overview = self.monitor.overview(self.now_ms);
+            self.refresh_overview();
         }
     }
 
@@ -368,7 +392,7 @@ impl ShownRun {
         if model.tab != Tab::Diff {
             return None;
         }
-        let file = diff.files.get(model.file.min(diff.files.len().checked_sub(1)?))?;
+        let file = diff.files.get(model.pages.diff.at.min(diff.files.len().checked_sub(1)?))?;
         let is_known = self.detail.file_diff.as_ref().is_some_and(|(path, _)| *path == file.path);
         if is_known && !std::mem::take(&mut self.is_file_stale) {
             return None;

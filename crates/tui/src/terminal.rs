@@ -14,14 +14,22 @@ use ratatui_core::style::{Color, Modifier};
 use rustix::stdio::{stdin, stdout};
 use rustix::termios::{self, OptionalActions, Termios};
 
+use ralph_process::TerminalGuard;
+
 /// Alternate screen, no cursor, bracketed paste, clicks and the wheel. The title stays as it is.
 const ENTER: &str = "\x1b[?1049h\x1b[2J\x1b[?25l\x1b[?2004h\x1b[?1000h\x1b[?1006h";
 const LEAVE: &str = "\x1b[?1006l\x1b[?1000l\x1b[?2004l\x1b[0m\x1b[?25h\x1b[?1049l";
 /// Asks for the background colour, then for something that every terminal answers.
 const QUERY_BACKGROUND: &str = "\x1b]11;?\x1b\\\x1b[c";
 
-/// The settings to restore. Global, because a panic has to find them.
-static SAVED: Mutex<Option<Termios>> = Mutex::new(None);
+/// What to restore. Global, because a panic has to find it.
+static SAVED: Mutex<Option<Saved>> = Mutex::new(None);
+
+struct Saved {
+    settings: Termios,
+    /// Restores the rest after `kill -9`.
+    guard: Option<TerminalGuard>,
+}
 
 /// Restores the terminal when dropped.
 #[derive(Debug)]
@@ -31,11 +39,13 @@ impl Screen {
     /// # Errors
     /// Standard input or output is no terminal.
     pub fn enter() -> io::Result<Screen> {
-        let saved = termios::tcgetattr(stdin())?;
-        let mut raw = saved.clone();
+        let settings = termios::tcgetattr(stdin())?;
+        let mut raw = settings.clone();
         raw.make_raw();
         termios::tcsetattr(stdin(), OptionalActions::Drain, &raw)?;
-        *SAVED.lock().unwrap_or_else(PoisonError::into_inner) = Some(saved);
+        // A system without a shell has to do without.
+        let guard = TerminalGuard::start(LEAVE).ok();
+        *SAVED.lock().unwrap_or_else(PoisonError::into_inner) = Some(Saved { settings, guard });
         let screen = Screen(());
         write_all(ENTER)?;
         Ok(screen)
@@ -55,9 +65,12 @@ impl Drop for Screen {
 /// Makes the terminal usable again. Does nothing the second time.
 pub fn restore() {
     let saved = SAVED.lock().unwrap_or_else(PoisonError::into_inner).take();
-    if let Some(saved) = saved {
+    if let Some(Saved { settings, guard }) = saved {
         let _ = write_all(LEAVE);
-        let _ = termios::tcsetattr(stdin(), OptionalActions::Drain, &saved);
+        let _ = termios::tcsetattr(stdin(), OptionalActions::Drain, &settings);
+        if let Some(guard) = guard {
+            guard.release();
+        }
     }
 }
 

@@ -4,7 +4,8 @@ use ralph_report::run_card::RunCard;
 use ralph_report::state_word::StateWord;
 
 use super::dialog::can_tell;
-use super::{Effect, Model, Note};
+use super::movement::file_count;
+use super::{Effect, Model, Note, Screen, Tab};
 use crate::data::Data;
 use crate::keys::Command;
 
@@ -23,6 +24,11 @@ impl Model {
         let card = self.selected_run().and_then(|id| data.card(id));
         let is = |test: fn(&RunCard) -> bool| card.is_some_and(test);
         match command {
+            Command::Up | Command::PageUp | Command::Before | Command::Open
+                if self.has_empty_list(data) =>
+            {
+                false
+            }
             Command::Answer => data.oldest_question().is_some(),
             Command::Tell => is(can_tell),
             Command::Pause => {
@@ -32,6 +38,18 @@ impl Model {
             Command::Stop | Command::Attach => is(|card| card.is_alive),
             _ => true,
         }
+    }
+
+    /// The tab has a list, and there is nothing in it.
+    fn has_empty_list(&self, data: &Data<'_>) -> bool {
+        let run = self.shown_run().and_then(|id| data.run(id));
+        self.screen == Screen::Run
+            && run.is_some_and(|run| match self.tab {
+                Tab::Stories => run.detail.stories.is_empty(),
+                Tab::Diff => file_count(run) == 0,
+                Tab::Checks => run.detail.checks.is_empty(),
+                Tab::Activity | Tab::Report => false,
+            })
     }
 
     pub(super) fn pause(&mut self, data: &Data<'_>) -> Vec<Effect> {

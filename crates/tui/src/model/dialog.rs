@@ -1,16 +1,14 @@
 //! Dialogs: tell, answer, stop, new run and help.
 
-use std::path::PathBuf;
-
-use ralph_monitor::NewRun;
 use ralph_monitor::actions::Delivery;
 use ralph_report::run_card::RunCard;
 use ralph_report::state_word::StateWord;
 
-use super::{Effect, Model, Note, RequestKind};
+use super::{Effect, Model, NewRunDialog, NewRunField, Note, RequestKind};
 use crate::data::{Data, question_of};
 use crate::input::{Key, MouseAction};
 use crate::text_field::TextField;
+use crate::view::Target;
 
 /// Keys that were meant for another screen must not stop a run.
 const STOP_DEAF_MS: i64 = 300;
@@ -47,80 +45,13 @@ pub struct StopDialog {
     pub error: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NewRunField {
-    Directory,
-    Agent,
-    Prompt,
-    Limit,
-    Sandbox,
-}
-
-impl NewRunField {
-    pub const ALL: [NewRunField; 5] = [
-        NewRunField::Directory,
-        NewRunField::Agent,
-        NewRunField::Prompt,
-        NewRunField::Limit,
-        NewRunField::Sandbox,
-    ];
-
-    fn step(self, by: usize) -> NewRunField {
-        let at = NewRunField::ALL.iter().position(|field| *field == self).unwrap_or(0);
-        NewRunField::ALL[(at + by) % NewRunField::ALL.len()]
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewRunDialog {
-    pub directory: TextField,
-    pub agent: TextField,
-    pub prompt: TextField,
-    pub limit: TextField,
-    pub sandbox: bool,
-    pub focus: NewRunField,
-    pub error: Option<String>,
-    /// It is being started.
-    pub is_starting: bool,
-}
-
-impl NewRunDialog {
-    fn text(&mut self) -> Option<&mut TextField> {
-        match self.focus {
-            NewRunField::Directory => Some(&mut self.directory),
-            NewRunField::Agent => Some(&mut self.agent),
-            NewRunField::Prompt => Some(&mut self.prompt),
-            NewRunField::Limit => Some(&mut self.limit),
-            NewRunField::Sandbox => None,
-        }
-    }
-
-    fn new_run(&self) -> Result<NewRun, (NewRunField, &'static str)> {
-        let max_iterations = self.limit.text().trim().parse().ok().filter(|limit| *limit > 0);
-        match () {
-            () if self.directory.is_blank() => Err((NewRunField::Directory, "Which directory?")),
-            () if self.agent.is_blank() => Err((NewRunField::Agent, "Which agent?")),
-            () if self.prompt.is_blank() => Err((NewRunField::Prompt, "What should it do?")),
-            () => Ok(NewRun {
-                directory: PathBuf::from(self.directory.text().trim()),
-                agent: self.agent.text().trim().to_owned(),
-                prompt: self.prompt.text().to_owned(),
-                max_iterations: max_iterations
-                    .ok_or((NewRunField::Limit, "The limit is a number above 0."))?,
-                check: String::new(),
-                sandbox: self.sandbox,
-            }),
-        }
-    }
-}
-
 impl Dialog {
     /// The field that takes text now.
     pub(super) fn field(&mut self) -> Option<&mut TextField> {
         match self {
             Dialog::Tell(dialog) => Some(&mut dialog.field),
             Dialog::Answer(dialog) => Some(&mut dialog.field),
-            Dialog::New(dialog) => dialog.text(),
+            Dialog::New(dialog) => dialog.focused_text(),
             Dialog::Stop(_) | Dialog::Help { .. } => None,
         }
     }
@@ -156,7 +87,7 @@ impl Dialog {
 }
 
 impl Model {
-    fn draft_for(&self, id: &str, kind: &'static str) -> TextField {
+    pub(super) fn draft_for(&self, id: &str, kind: &'static str) -> TextField {
         let text = self.drafts.get(&(id.to_owned(), kind)).cloned();
         TextField::new(text.unwrap_or_default())
     }
@@ -201,7 +132,7 @@ impl Model {
             field: self.draft_for(question, "answer"),
             error: None,
         }));
-        self.selection = Some(super::Selection::Run(card.id.clone()));
+        self.fleet.selection = Some(super::Selection::Run(card.id.clone()));
     }
 
     pub(super) fn open_stop(&mut self, data: &Data<'_>) {
@@ -216,24 +147,6 @@ impl Model {
         }
         let run = card.id.clone();
         self.dialog = Some(Dialog::Stop(StopDialog { run, opened_ms: data.now_ms, error: None }));
-    }
-
-    pub(super) fn open_new_run(&mut self, data: &Data<'_>) {
-        let selected = self.selected_run().and_then(|id| data.card(id));
-        let directory = selected
-            .map_or_else(|| self.directory.display().to_string(), |card| card.directory.clone());
-        // The name of an agent need not be a command.
-        let agent = selected.map_or(Some("claude"), |card| data.run(&card.id)?.agent_command);
-        self.dialog = Some(Dialog::New(NewRunDialog {
-            directory: TextField::new(directory),
-            agent: TextField::new(agent.unwrap_or_default().to_owned()),
-            prompt: self.draft_for("", "prompt"),
-            limit: TextField::new("20".to_owned()),
-            sandbox: selected.is_none_or(|card| card.sandboxed),
-            focus: NewRunField::Prompt,
-            error: None,
-            is_starting: false,
-        }));
     }
 
     pub(super) fn press_in_dialog(&mut self, key: Key, data: &Data<'_>) -> Vec<Effect> {
@@ -361,15 +274,46 @@ impl Model {
         Vec::new()
     }
 
-    pub(super) fn mouse_in_dialog(&mut self, action: MouseAction) -> Vec<Effect> {
-        if let Some(Dialog::Help { scroll }) = &mut self.dialog {
-            match action {
-                MouseAction::WheelUp => *scroll = scroll.saturating_sub(1),
-                MouseAction::WheelDown => *scroll += 1,
-                MouseAction::Press => self.dialog = None,
+    /// `target` is under the mouse.
+    pub(super) fn mouse_in_dialog(
+        &mut self,
+        action: MouseAction,
+        target: Option<Target>,
+        data: &Data<'_>,
+    ) -> Vec<Effect> {
+        match (&mut self.dialog, action, target) {
+            (Some(Dialog::Help { scroll }), MouseAction::WheelUp, _) => {
+                *scroll = scroll.saturating_sub(1);
             }
+            (Some(Dialog::Help { scroll }), MouseAction::WheelDown, _) => *scroll += 1,
+            (Some(Dialog::Help { .. }), MouseAction::Press, _) => self.dialog = None,
+            (_, MouseAction::Press, Some(Target::Key(key))) => {
+                return self.press_in_dialog(key, data);
+            }
+            (Some(Dialog::Tell(dialog)), MouseAction::Press, Some(Target::Delivery(delivery))) => {
+                dialog.delivery = delivery;
+            }
+            (Some(Dialog::New(dialog)), MouseAction::Press, Some(Target::Field(field)))
+                if !dialog.is_starting =>
+            {
+                dialog.click(field);
+            }
+            _ => {}
         }
         Vec::new()
+    }
+
+    /// Closes a dialog about a run that is no longer listed.
+    pub(super) fn close_orphaned_dialog(&mut self, data: &Data<'_>) {
+        let run = match &self.dialog {
+            Some(Dialog::Tell(TellDialog { run, .. }))
+            | Some(Dialog::Answer(AnswerDialog { run, .. }))
+            | Some(Dialog::Stop(StopDialog { run, .. })) => run,
+            _ => return,
+        };
+        if data.card(run).is_none() {
+            self.close_dialog();
+        }
     }
 
     /// Closes the dialog of an action that worked; shows the error in the one that did not.
@@ -389,24 +333,6 @@ impl Model {
             }
             (Err(message), Some(dialog)) => dialog.set_error(message),
             (Err(text), None) => self.note = Some(Note { text, is_failure: true }),
-        }
-    }
-
-    pub(super) fn run_started(&mut self, result: Result<String, String>) {
-        match result {
-            Ok(name) => {
-                self.dialog = None;
-                self.drafts.remove(&(String::new(), "prompt"));
-                self.say(format!("Started {name}."));
-            }
-            Err(message) => {
-                if let Some(Dialog::New(dialog)) = &mut self.dialog {
-                    dialog.is_starting = false;
-                    dialog.error = Some(message);
-                } else {
-                    self.note = Some(Note { text: message, is_failure: true });
-                }
-            }
         }
     }
 

@@ -24,23 +24,19 @@ impl Model {
         let page = isize::try_from(self.layout.height.saturating_sub(1)).unwrap_or(1).max(1);
         let step = step_of(command, page);
         let is_page = matches!(command, Command::PageUp | Command::PageDown);
+        let pages = &mut self.pages;
         match self.tab {
             Tab::Activity => return self.scroll_activity(step, run),
             Tab::Report => self.scroll_detail(step),
             Tab::Stories if is_page => self.scroll_detail(step),
             Tab::Diff if is_page => self.scroll_detail(step),
-            Tab::Checks if is_page || self.whole_output => self.scroll_detail(step),
+            Tab::Checks if is_page || pages.checks.whole_output => self.scroll_detail(step),
             Tab::Stories => {
-                self.story = moved(self.story, step, run.detail.stories.len());
-                self.story_scroll = 0;
+                pages.stories.choose(moved(pages.stories.at, step, run.detail.stories.len()));
             }
-            Tab::Diff => {
-                self.file = moved(self.file, step, file_count(run));
-                self.diff_scroll = 0;
-            }
+            Tab::Diff => pages.diff.choose(moved(pages.diff.at, step, file_count(run))),
             Tab::Checks => {
-                self.check = moved(self.check, step, run.detail.checks.len());
-                (self.check_iteration, self.check_scroll) = (None, None);
+                pages.checks.choose(moved(pages.checks.at, step, run.detail.checks.len()));
             }
         }
         Vec::new()
@@ -60,14 +56,14 @@ impl Model {
     fn scroll_detail(&mut self, step: isize) {
         let (top, last) = (self.layout.top, self.last_top());
         match self.tab {
-            Tab::Stories => scroll(&mut self.story_scroll, step, top, last),
-            Tab::Diff => scroll(&mut self.diff_scroll, step, top, last),
+            Tab::Stories => scroll(&mut self.pages.stories.scroll, step, top, last),
+            Tab::Diff => scroll(&mut self.pages.diff.scroll, step, top, last),
             Tab::Checks => {
                 let mut at = top;
                 scroll(&mut at, step, top, last);
-                self.check_scroll = Some(at);
+                self.pages.checks.scroll = Some(at);
             }
-            Tab::Report => scroll(&mut self.report_scroll, step, top, last),
+            Tab::Report => scroll(&mut self.pages.report_scroll, step, top, last),
             Tab::Activity => {}
         }
     }
@@ -75,19 +71,20 @@ impl Model {
     /// Scrolling up stops following; reaching the end starts it again.
     fn scroll_activity(&mut self, step: isize, run: &RunData<'_>) -> Vec<Effect> {
         if step == isize::MAX {
-            self.activity = super::ActivityScroll::default();
+            self.pages.activity = super::ActivityScroll::default();
             return if run.has_newer { vec![Effect::GoToEnd] } else { Vec::new() };
         }
         if step == isize::MIN && run.has_older {
-            self.activity.top = Some((0, 0));
+            self.pages.activity.top = Some((0, 0));
             return vec![Effect::GoToStart];
         }
         let mut top = self.layout.top;
         scroll(&mut top, step, self.layout.top, self.last_top());
         let is_at_end = top >= self.last_top() && step > 0 && !run.has_newer;
-        self.activity.top = if is_at_end { None } else { self.layout.anchors.get(top).copied() };
+        self.pages.activity.top =
+            if is_at_end { None } else { self.layout.anchors.get(top).copied() };
         if is_at_end {
-            self.activity.new_items = 0;
+            self.pages.activity.new_items = 0;
         }
         match () {
             () if step < 0 && top < self.layout.height && run.has_older => {
@@ -105,10 +102,11 @@ impl Model {
         if lines.is_empty() {
             return;
         }
-        let at = lines.iter().position(|line| line.selection() == self.selection).unwrap_or(0);
+        let at =
+            lines.iter().position(|line| line.selection() == self.fleet.selection).unwrap_or(0);
         let page = isize::try_from(self.layout.fleet_height / 2).unwrap_or(1).max(1);
         let step = step_of(command, page);
-        self.selection = lines[moved(at, step, lines.len())].selection();
+        self.fleet.selection = lines[moved(at, step, lines.len())].selection();
     }
 
     /// `[` and `]`: an iteration, or a change of the diff.
@@ -124,7 +122,7 @@ impl Model {
                     false => changes.iter().rfind(|at| **at < top),
                 };
                 match next {
-                    Some(at) => self.diff_scroll = *at,
+                    Some(at) => self.pages.diff.scroll = *at,
                     None => self.say(if forward {
                         "This is the last change."
                     } else {
@@ -168,7 +166,7 @@ impl Model {
                 });
                 match known {
                     Some(item) => {
-                        self.activity.top = Some((item.id, 0));
+                        self.pages.activity.top = Some((item.id, 0));
                         Vec::new()
                     }
                     None => vec![Effect::GoToIteration(number)],
@@ -183,8 +181,10 @@ impl Model {
     }
 
     fn step_check(&mut self, forward: bool, run: &RunData<'_>) {
-        let Some(check) =
-            run.detail.checks.get(self.check.min(run.detail.checks.len().saturating_sub(1)))
+        let Some(check) = run
+            .detail
+            .checks
+            .get(self.pages.checks.at.min(run.detail.checks.len().saturating_sub(1)))
         else {
             return;
         };
@@ -197,7 +197,10 @@ impl Model {
             (None, _) => runs.last(),
         };
         match next {
-            Some(next) => (self.check_iteration, self.check_scroll) = (Some(next.iteration), None),
+            Some(next) => {
+                (self.pages.checks.iteration, self.pages.checks.scroll) =
+                    (Some(next.iteration), None)
+            }
             None => self.say(if forward {
                 "There is no newer result."
             } else {
@@ -233,7 +236,7 @@ impl Model {
     }
 
     pub(super) fn selected_run(&self) -> Option<&str> {
-        match &self.selection {
+        match &self.fleet.selection {
             Some(Selection::Run(id)) => Some(id),
             _ => None,
         }
@@ -252,7 +255,7 @@ fn step_of(command: Command, page: isize) -> isize {
     }
 }
 
-fn file_count(run: &RunData<'_>) -> usize {
+pub(super) fn file_count(run: &RunData<'_>) -> usize {
     match &run.detail.diff {
         DiffState::Ready(diff) => diff.files.len(),
         _ => 0,

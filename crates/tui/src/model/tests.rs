@@ -1,5 +1,7 @@
 //! Every key, on the invented evening.
 
+mod dialogs;
+
 use std::io::Write;
 
 use ratatui_core::layout::Position;
@@ -11,13 +13,14 @@ use ralph_monitor::actions::Delivery;
 use ralph_monitor::sample::NOW_MS;
 
 use super::{Dialog, Effect, Message, NewRunField, RequestKind, Screen, Selection, Tab};
+use crate::data::Data;
 use crate::input::{Key, MouseAction};
 use crate::keys::{BINDINGS, Command};
 use crate::view::Target;
 use crate::view::tests::Evening;
 
 fn selected(evening: &Evening) -> String {
-    match &evening.model.selection {
+    match &evening.model.fleet.selection {
         Some(Selection::Run(id)) => evening.source.data().card(id).unwrap().name.clone(),
         Some(Selection::Older) => "older".to_owned(),
         None => "none".to_owned(),
@@ -60,7 +63,7 @@ fn enter_opens_older_runs_and_escape_closes_them() {
     assert_eq!(selected(&evening), "invoice-pdf", "the first that was hidden");
     assert!(evening.screen().contains("yesterday"), "{}", evening.screen());
     evening.keys(&[Key::Esc]);
-    assert!(!evening.model.older_open);
+    assert!(!evening.model.fleet.older_open);
 }
 
 #[test]
@@ -95,7 +98,7 @@ fn scrolling_stops_following_and_end_resumes_it() {
     evening.send(Message::NewItems(3));
     assert!(evening.screen().contains("3 new, G follows"));
     evening.press("j");
-    assert!(evening.model.activity.is_following(), "back at the end");
+    assert!(evening.model.pages.activity.is_following(), "back at the end");
     evening.press("g");
     assert!(evening.screen().contains("iteration 1 "), "{}", evening.screen());
     evening.press("G");
@@ -115,7 +118,7 @@ fn brackets_move_by_iteration() {
     evening.press("]");
     assert!(first_line(&mut evening).starts_with("iteration 9"), "{}", evening.screen());
     evening.press("]");
-    assert!(evening.model.activity.is_following());
+    assert!(evening.model.pages.activity.is_following());
     evening.press("g[");
     assert_eq!(note(&evening), "This is the first iteration.");
 }
@@ -133,7 +136,7 @@ fn brackets_show_older_results_of_a_check() {
     evening.press("]");
     assert_eq!(note(&evening), "There is no newer result.");
     evening.keys(&[Key::Enter]);
-    assert!(evening.model.whole_output);
+    assert!(evening.model.pages.checks.whole_output);
 }
 
 #[test]
@@ -181,85 +184,6 @@ fn search_shows_last_hit_and_steps_back() {
 }
 
 #[test]
-fn tell_sends_text_and_keeps_draft() {
-    let mut evening = Evening::new(80, 24);
-    evening.press("iuse 410");
-    evening.keys(&[Key::Esc]);
-    assert!(note(&evening).contains("draft"));
-    evening.press("i");
-    evening.keys(&[Key::Ctrl('j'), Key::Char('x'), Key::Tab]);
-    evening.send(Message::Paste("pasted\nq".to_owned()));
-    evening.keys(&[Key::Enter]);
-    let text = "use 410\nxpasted\nq".to_owned();
-    let run = evening.model.shown_run().unwrap().to_owned();
-    assert_eq!(
-        evening.effects,
-        [Effect::Tell { run: run.clone(), text: text.clone(), delivery: Delivery::Now }]
-    );
-    let request = RequestKind::Tell(text);
-    let failed = Err("cannot write".to_owned());
-    evening.send(Message::Done { request: request.clone(), run: run.clone(), result: failed });
-    assert!(evening.screen().contains("cannot write"), "the error is in the dialog");
-    evening.send(Message::Done { request, run, result: Ok(()) });
-    assert_eq!(evening.model.dialog, None);
-    assert!(evening.screen().contains("sent, waits for"), "{}", evening.screen());
-    evening.wait_ms(5_000);
-    assert!(evening.screen().contains("no answer from"), "{}", evening.screen());
-    evening.press("i");
-    let Some(Dialog::Tell(dialog)) = &evening.model.dialog else { panic!() };
-    assert!(dialog.field.is_blank(), "a sent text is no draft");
-    evening.keys(&[Key::Enter]);
-    assert!(evening.screen().contains("Nothing is written yet."));
-}
-
-#[test]
-fn editor_replaces_text() {
-    let mut evening = Evening::new(80, 24);
-    evening.press("idraft");
-    evening.keys(&[Key::Ctrl('e')]);
-    assert_eq!(evening.effects, [Effect::Edit("draft".to_owned())]);
-    evening.send(Message::Edited(Ok("from the editor\n".to_owned())));
-    let Some(Dialog::Tell(dialog)) = &evening.model.dialog else { panic!() };
-    assert_eq!(dialog.field.text(), "from the editor");
-}
-
-#[test]
-fn answer_goes_to_selected_or_oldest_question() {
-    let mut evening = Evening::new(80, 24);
-    select(&mut evening, "docs");
-    evening.press("a");
-    assert_eq!(selected(&evening), "reset-mail", "the oldest question");
-    evening.press("410");
-    evening.keys(&[Key::Enter]);
-    let Some(Effect::Answer { question, text, .. }) = evening.effects.pop() else { panic!() };
-    assert_eq!((question.as_str(), text.as_str()), ("q1", "410"));
-}
-
-#[test]
-fn stop_asks_and_ignores_early_keys() {
-    let mut evening = Evening::new(80, 24);
-    evening.press("xe");
-    assert_eq!(evening.effects, [], "within 300 ms");
-    evening.wait_ms(300);
-    evening.press("jqe");
-    let run = evening.model.shown_run().unwrap().to_owned();
-    assert_eq!(evening.effects, [Effect::Stop { run: run.clone(), now: true }]);
-    evening.effects.clear();
-    evening.press("f");
-    assert_eq!(evening.effects, [Effect::Stop { run: run.clone(), now: false }]);
-    evening.effects.clear();
-    evening.press("p");
-    assert_eq!(evening.effects, [Effect::Pause(run)]);
-    for no in [Key::Esc, Key::Char('n')] {
-        evening.model.dialog = None;
-        evening.press("x");
-        evening.wait_ms(300);
-        evening.keys(&[no]);
-        assert_eq!(evening.model.dialog, None, "{no:?}");
-    }
-}
-
-#[test]
 fn keys_that_cannot_work_say_why() {
     let mut evening = Evening::new(120, 36);
     let rows = [
@@ -301,28 +225,6 @@ fn steering_keys_request_what_can_work() {
 }
 
 #[test]
-fn new_run_needs_a_prompt_and_starts_once() {
-    let mut evening = Evening::new(80, 24);
-    evening.press("n");
-    evening.keys(&[Key::Enter]);
-    assert!(evening.screen().contains("What should it do?"));
-    evening.press("Fix it.");
-    evening.keys(&[Key::Tab, Key::Backspace, Key::Backspace, Key::Char('0'), Key::Enter]);
-    assert!(evening.screen().contains("above 0"));
-    evening.keys(&[Key::Backspace, Key::Char('7'), Key::Tab, Key::Char(' '), Key::Enter]);
-    let Some(Effect::Start(new)) = evening.effects.pop() else { panic!() };
-    assert_eq!((new.prompt.as_str(), new.max_iterations, new.sandbox), ("Fix it.", 7, false));
-    evening.keys(&[Key::Enter]);
-    assert_eq!(evening.effects, [], "it is starting already");
-    evening.send(Message::Started(Err("no tmux".to_owned())));
-    assert!(evening.screen().contains("no tmux"));
-    let Some(Dialog::New(dialog)) = &evening.model.dialog else { panic!() };
-    assert_eq!((dialog.prompt.text(), dialog.focus), ("Fix it.", NewRunField::Sandbox));
-    evening.send(Message::Started(Ok("shop".to_owned())));
-    assert_eq!(note(&evening), "Started shop.");
-}
-
-#[test]
 fn mouse_selects_opens_and_scrolls() {
     let mut evening = Evening::new(120, 36);
     let at = |evening: &Evening, wanted: &Target| {
@@ -352,7 +254,7 @@ fn mouse_selects_opens_and_scrolls() {
     select(&mut evening, "reset-mail");
     evening.keys(&[Key::Enter, Key::Char('1')]);
     evening.send(Message::Mouse { action: MouseAction::WheelUp, at: Position { x: 20, y: 20 } });
-    assert!(!evening.model.activity.is_following());
+    assert!(!evening.model.pages.activity.is_following());
 }
 
 #[test]
@@ -384,7 +286,7 @@ fn no_key_panics_anywhere() {
         for tab in ["", "1", "2", "3", "4", "5"] {
             for (key, _) in BINDINGS.iter().flat_map(|binding| binding.keys) {
                 evening.model.dialog = None;
-                evening.model.filter = None;
+                evening.model.fleet.filter = None;
                 evening.press(tab);
                 evening.keys(&[*key, Key::Char('z'), Key::Enter, Key::Esc]);
             }
@@ -411,31 +313,6 @@ fn append(evening: &Evening, events: &[Event<'_>]) {
     let run = evening.source.monitor.run_dir(evening.model.shown_run().unwrap()).unwrap();
     let mut journal = std::fs::File::options().append(true).open(run.journal()).unwrap();
     journal.write_all(lines.bytes()).unwrap();
-}
-
-#[test]
-fn all_open_questions_of_a_run_can_be_answered() {
-    let mut evening = Evening::new(120, 36);
-    let text = "Which of the two mails?\nThe short one fits a phone.".into();
-    append(&evening, &[Event::QuestionAsked { id: "q2".into(), text, story: None }]);
-    evening.press("afirst");
-    while !evening.screen().contains("1 of 2") {
-        evening.source.monitor.wait(None);
-        evening.source.update(NOW_MS);
-    }
-    evening.keys(&[Key::Tab]);
-    let screen = evening.screen();
-    assert!(screen.contains("2 of 2") && screen.contains("The short one fits"), "{screen}");
-    evening.press("short");
-    evening.keys(&[Key::Tab]);
-    assert!(evening.screen().contains(" first"), "a draft for each: {}", evening.screen());
-    evening.keys(&[Key::BackTab, Key::Enter]);
-    let Some(Effect::Answer { run, question, text }) = evening.effects.pop() else { panic!() };
-    assert_eq!((question.as_str(), text.as_str()), ("q2", "short"));
-    let request = RequestKind::Answer(question);
-    evening.send(Message::Done { request, run, result: Ok(()) });
-    evening.wait_ms(1);
-    assert_eq!(evening.model.requests.len(), 1, "until the run has taken it");
 }
 
 #[test]
@@ -539,33 +416,6 @@ fn append_and_read(evening: &mut Evening, events: &[Event<'_>], is_read: fn(&Run
     evening.send(Message::DataChanged);
 }
 
-#[test]
-fn long_question_is_wrapped_and_its_answer_is_counted() {
-    let mut evening = Evening::new(60, 20);
-    let words: Vec<String> = (1..=200).map(|number| format!("w{number}")).collect();
-    let asked =
-        Event::QuestionAsked { id: "long".into(), text: words.join(" ").into(), story: None };
-    let is_asked = |run: &RunState| run.steering.question("long").is_some();
-    append_and_read(&mut evening, &[asked], is_asked);
-    evening.press("a");
-    evening.keys(&[Key::BackTab]);
-    let small = evening.screen();
-    assert!(small.contains(" w20 ") && small.contains('…'), "{small}");
-    assert!(small.contains("Asked") && small.contains("Enter"), "the rest stays: {small}");
-    evening.resize(120, 36);
-    assert!(evening.screen().contains(" w200"), "{}", evening.screen());
-    evening.keys(&[Key::Esc]);
-    let answered = Event::QuestionAnswered { id: "long".into(), text: "Yes.".into() };
-    let is_answered =
-        |run: &RunState| run.steering.question("long").is_some_and(|question| !question.is_open());
-    append_and_read(&mut evening, &[answered], is_answered);
-    evening.press("i");
-    assert!(evening.screen().contains("waits to be delivered"), "{}", evening.screen());
-    assert!(!evening.screen().contains("Nothing else waits"));
-    evening.keys(&[Key::BackTab]);
-    assert!(evening.screen().contains("ralph tell reset-mail --clear"), "{}", evening.screen());
-}
-
 fn ended(outcome: Outcome, message: std::borrow::Cow<'static, str>) -> Event<'static> {
     Event::RunEnded {
         outcome,
@@ -606,22 +456,6 @@ fn ended_run_offers_only_what_works() {
 }
 
 #[test]
-fn new_run_names_the_agent_as_it_was_given() {
-    let mut evening = Evening::new(60, 20);
-    let agent = |evening: &Evening| match &evening.model.dialog {
-        Some(Dialog::New(dialog)) => dialog.agent.text().to_owned(),
-        _ => panic!("no dialog"),
-    };
-    evening.press("n");
-    assert_eq!(agent(&evening), "claude");
-    let error = "cannot start the agent: there is no program of that name in any directory of \
-                 PATH, and no file either (give its path, or install it, and press Enter again)";
-    evening.send(Message::Started(Err(error.to_owned())));
-    let screen = evening.screen();
-    assert!(screen.contains("again)") && screen.contains("Enter start"), "{screen}");
-}
-
-#[test]
 fn narrow_rows_keep_what_matters() {
     let mut evening = Evening::new(60, 20);
     let message = "the agent failed five times in a row, at last with exit code 3".into();
@@ -633,4 +467,113 @@ fn narrow_rows_keep_what_matters() {
     evening.release_locks();
     let screen = evening.screen();
     assert!(screen.contains("… Press r."), "{screen}");
+}
+
+#[test]
+fn search_of_a_page_works_when_all_keys_come_at_once() {
+    let mut evening = Evening::new(120, 36);
+    evening.keys(&[Key::Enter, Key::Char('5')]);
+    for key in [Key::Char('/'), Key::Char('c'), Key::Char('o'), Key::Enter] {
+        evening.model.update(Message::Key(key), &evening.source.data());
+    }
+    evening.send(Message::DataChanged);
+    let search = evening.model.search.as_ref().unwrap();
+    assert!(!search.hits.is_empty(), "{}", evening.screen());
+}
+
+#[test]
+fn diff_of_an_ended_run_says_which_tree_it_shows() {
+    let mut evening = Evening::with_repository(80, 24);
+    let says = |evening: &mut Evening| evening.screen().contains("The work tree as it is now.");
+    evening.keys(&[Key::Enter, Key::Char('3')]);
+    assert!(!says(&mut evening), "it works");
+    evening.release_locks();
+    assert!(says(&mut evening), "{}", evening.screen());
+}
+
+#[test]
+fn rows_without_runs_show_more_of_the_selected_one() {
+    for size in [(80, 24), (120, 36)] {
+        let mut evening = Evening::new(size.0, size.1);
+        let before = evening.screen();
+        evening.press("fslugs");
+        evening.keys(&[Key::Enter]);
+        let rule = |screen: &str| screen.lines().position(|line| line.starts_with("─ ")).unwrap();
+        let screen = evening.screen();
+        assert!(rule(&screen) < rule(&before) - 8, "{screen}");
+        assert!(rule(&screen) > 4, "{screen}");
+    }
+}
+
+#[test]
+fn cut_notice_in_the_preview_ends_in_an_ellipsis() {
+    let mut evening = Evening::new(80, 24);
+    let message = "the prompt never mentions the response, ".repeat(3);
+    append(&evening, &[Event::Warning { message: message.into() }]);
+    while !evening.screen().contains("the prompt never") {
+        evening.source.monitor.wait(None);
+        evening.source.update(NOW_MS);
+    }
+    let screen = evening.screen();
+    let line = screen.lines().find(|line| line.contains("the prompt never")).unwrap();
+    assert!(line.ends_with('…'), "{screen}");
+}
+
+#[test]
+fn empty_page_offers_no_keys_for_its_list() {
+    let mut evening = Evening::new(60, 20);
+    select(&mut evening, "deps-upgrade");
+    evening.keys(&[Key::Enter, Key::Char('2')]);
+    let screen = evening.screen();
+    assert!(screen.contains("This run has no task list."), "{screen}");
+    assert!(!screen.contains("↑↓ story"), "{screen}");
+}
+
+#[test]
+fn reading_is_mentioned_after_a_while() {
+    let mut evening = Evening::new(120, 36);
+    let mut card = evening.source.data().overview.cards().next().unwrap().clone();
+    card.reading = Some(40);
+    let mut since = std::collections::HashMap::new();
+    since.insert(card.id.clone(), NOW_MS);
+    let mut text_after = |ms: i64| {
+        evening.wait_ms(ms);
+        let data = Data { reading_since: &since, ..evening.source.data() };
+        data.reading_text(&card)
+    };
+    assert_eq!(text_after(299), None);
+    assert_eq!(text_after(1).as_deref(), Some("reading 40%"));
+}
+
+#[test]
+fn filter_without_a_match_selects_nothing() {
+    let mut evening = Evening::new(80, 24);
+    evening.press("fzzz");
+    evening.keys(&[Key::Enter, Key::Enter]);
+    assert_eq!(selected(&evening), "none", "{}", evening.screen());
+    assert!(!evening.model.fleet.older_open);
+}
+
+#[test]
+fn last_run_can_be_selected_while_older_ones_are_read() {
+    let mut evening = Evening::unread(120, 36);
+    evening.press("G");
+    evening.keys(&[Key::Enter]);
+    assert!(evening.screen().contains("reading 14 older runs"), "{}", evening.screen());
+    evening.press("G");
+    let last = evening.source.data().overview.cards().last().unwrap().name.clone();
+    assert_eq!(selected(&evening), last, "{}", evening.screen());
+}
+
+#[test]
+fn endless_search_and_filter_leave_room_for_the_result() {
+    let mut evening = Evening::new(60, 20);
+    for (key, expected) in [("/", "not found"), ("f", "Esc shows all runs")] {
+        evening.press(key);
+        evening.send(Message::Paste("a".repeat(1 << 20)));
+        evening.keys(&[Key::Enter]);
+        evening.send(Message::Hits { hits: Vec::new(), is_running: false });
+        assert!(evening.screen().contains(expected), "{}", evening.screen());
+        evening.keys(&[Key::Esc, Key::Esc]);
+    }
 }

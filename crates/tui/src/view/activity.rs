@@ -17,7 +17,7 @@ use ralph_report::width::wrap;
 
 use super::fleet::cost_text;
 use super::{Target, View};
-use crate::canvas::{Row, Span, columns, span};
+use crate::canvas::{Row, Span, span, spans_width};
 use crate::data::{Data, RunData};
 use crate::model::can_tell;
 use crate::theme::Role;
@@ -56,7 +56,7 @@ impl View<'_, '_> {
         // A line of air below the tabs; a transcript that is longer than the screen starts there, too.
         let height = usize::from(area.height);
         let last_top = lines.len().saturating_sub(height);
-        let top = match self.model.activity.top {
+        let top = match self.model.pages.activity.top {
             None => last_top,
             Some(anchor) => lines
                 .iter()
@@ -127,7 +127,7 @@ impl View<'_, '_> {
     /// The last lines of a run, each item as short as possible.
     pub(super) fn preview_rows(&self, card: &RunCard, width: u16, height: usize) -> Vec<Row> {
         let Some(run) = self.data.run(&card.id) else {
-            let text = card.reading.map_or(String::new(), |percent| format!("reading {percent}%"));
+            let text = self.data.reading_text(card).unwrap_or_default();
             return vec![Row::of(text, Role::Muted)];
         };
         let mut rows: Vec<Row> = Vec::new();
@@ -143,13 +143,15 @@ impl View<'_, '_> {
                         }
                     }
                 }
-                ItemKind::Text { .. } if short.len() > 1 => {
+                ItemKind::Tool(_) | ItemKind::Check(_) => short.truncate(1),
+                _ if short.len() > 1 => {
                     short.truncate(1);
                     if let Some(text) = short[0].left.last_mut() {
+                        text.text.truncate(text.text.trim_end().len());
                         text.text.push_str(self.canvas.theme.ellipsis());
                     }
                 }
-                _ => short.truncate(1),
+                _ => {}
             }
             if width < 100
                 && matches!(item.kind, ItemKind::You { .. })
@@ -275,7 +277,7 @@ impl View<'_, '_> {
         width: usize,
     ) -> Vec<Row> {
         let room = width.saturating_sub(INDENT).max(8);
-        let used: u16 = before.iter().map(|span| columns(&span.text)).sum();
+        let used = spans_width(before);
         let mut rows = Vec::new();
         for line in text.trim_end().lines() {
             let first = if rows.is_empty() { room.saturating_sub(usize::from(used)) } else { room };

@@ -21,10 +21,10 @@ const NO_CHECKS: &str = "This run has no checks: nothing proves it. Add guardrai
 impl View<'_, '_> {
     pub(super) fn checks(&mut self, area: Rect, run: &RunData<'_>) {
         if run.detail.checks.is_empty() {
-            self.canvas.put(area.x + 1, area.y + 1, area.width - 2, NO_CHECKS, Role::Muted);
+            self.sentence(area, NO_CHECKS);
             return;
         }
-        let selected = self.model.check.min(run.detail.checks.len() - 1);
+        let selected = self.model.pages.checks.at.min(run.detail.checks.len() - 1);
         let rows = u16::try_from(run.detail.checks.len()).unwrap_or(u16::MAX);
         let shown = rows.min(area.height / 3).max(1);
         self.check_heads(Rect { height: 1, ..area }, run);
@@ -167,7 +167,7 @@ impl View<'_, '_> {
             Rect { y: area.y + 2 + gap, height: area.height.saturating_sub(3 + 3 * gap), ..area };
         // The end says what failed.
         let top = rows.len().saturating_sub(usize::from(text.height));
-        let top = self.model.check_scroll.map_or(top, |scroll| scroll.min(top));
+        let top = self.model.pages.checks.scroll.map_or(top, |scroll| scroll.min(top));
         self.scrolled(text, &rows, top);
         let (total, shown) =
             (log.as_ref().map_or(0, |log| log.total), rows.len().min(usize::from(text.height)));

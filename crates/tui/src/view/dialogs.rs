@@ -3,23 +3,17 @@
 use ratatui_core::layout::{Position, Rect};
 
 use ralph_events::control_chars::strip_control_chars;
-use ralph_events::text::format_dollars;
 use ralph_monitor::actions::Delivery;
-use ralph_report::run_card::{Attention, Bar, BarResult, RunCard};
+use ralph_report::run_card::{Attention, RunCard};
 use ralph_report::state_word::StateWord;
 use ralph_report::width::wrap;
 
-use super::View;
-use crate::canvas::{Span, cut, span};
+use super::{Target, View};
+use crate::canvas::{cut, span};
+use crate::input::Key;
 use crate::model::{AnswerDialog, Dialog, NewRunDialog, NewRunField, StopDialog, TellDialog};
 use crate::text_field::TextField;
 use crate::theme::Role;
-
-/// The time and cost that the running iteration still needs.
-struct Estimate {
-    minutes: u64,
-    usd: Option<f64>,
-}
 
 impl View<'_, '_> {
     pub(super) fn dialog(&mut self, screen: Rect) {
@@ -59,8 +53,9 @@ impl View<'_, '_> {
         self.field(Rect { x: area.x, y, width: area.width, height: rows }, &dialog.field, true);
         y += rows + 1;
         let (next, now) = (card.iteration + 1, card.iteration);
-        let about =
-            estimate(card).map_or(String::new(), |it| format!("in about {}", minutes(it.minutes)));
+        let about = card
+            .stop_estimate()
+            .map_or(String::new(), |estimate| format!("in about {}", estimate.minutes()));
         let restarts = format!("ends the agent and restarts iteration {now}");
         let choices = [
             (Delivery::Next, format!("with iteration {next}"), about.as_str()),
@@ -74,6 +69,8 @@ impl View<'_, '_> {
             let role = if is_chosen { Role::Strong } else { Role::Ink };
             self.canvas.put(area.x + 7, y, 22, &format!("{mark} {word}"), role);
             self.canvas.put(area.x + 31, y, area.width.saturating_sub(31), remark, Role::Muted);
+            let row = Rect { y, height: 1, ..area };
+            self.layout.hits.push((row, Target::Delivery(delivery)));
             y += 1;
         }
         y += 1;
@@ -188,36 +185,30 @@ impl View<'_, '_> {
             (_, time) => format!("Iteration {number} is running: {now}, {time}."),
         };
         let mut y = self.paragraph(area, area.y + 1, &doing, Role::Ink) + 1;
-        let about = estimate(card).map(|it| {
-            let money = it.usd.map_or(String::new(), |usd| format!(" and {}", format_dollars(usd)));
-            format!("About {} more{money}, going by earlier iterations.", minutes(it.minutes))
-        });
-        let about = about.map(|text| {
-            text.replacen("minutes more", "more minutes", 1).replacen(
-                "minute more",
-                "more minute",
-                1,
-            )
-        });
+        let about = card
+            .stop_estimate()
+            .map(|estimate| format!("About {estimate}, going by earlier iterations."));
         let end = format!(
             "Ends the agent and everything it started. Changed files stay as they are; \
              iteration {number} is neither checked nor committed."
         );
         let choices = [
-            ("f", format!("finish iteration {number}, then stop"), about.unwrap_or_default()),
-            ("e", "end it now".to_owned(), end),
-            ("p", format!("pause after iteration {number} instead"), String::new()),
+            ('f', format!("finish iteration {number}, then stop"), about.unwrap_or_default()),
+            ('e', "end it now".to_owned(), end),
+            ('p', format!("pause after iteration {number} instead"), String::new()),
         ];
         for (key, text, detail) in choices {
-            self.canvas.put(area.x, y, 1, key, Role::Strong);
+            self.canvas.put(area.x, y, 1, &key.to_string(), Role::Strong);
             self.canvas.put(area.x + 3, y, area.width - 3, &text, Role::Ink);
             let indented = Rect { x: area.x + 3, width: area.width - 3, ..area };
-            y = if detail.is_empty() {
+            let next = if detail.is_empty() {
                 y + 1
             } else {
                 self.paragraph(indented, y + 1, &detail, Role::Muted)
             };
-            y += 1;
+            let rows = Rect { y, height: next - y, ..area };
+            self.layout.hits.push((rows, Target::Key(Key::Char(key))));
+            y = next + 1;
         }
         // The keys of this dialog stand a line lower.
         self.remark_line(
@@ -232,7 +223,9 @@ impl View<'_, '_> {
             span("n", Role::Strong),
             span(" leave it running", Role::Muted),
         ];
-        self.canvas.put_spans(area.x, area.bottom() - 1, area.width, &line);
+        let last = Rect { y: area.bottom() - 1, height: 1, ..area };
+        self.canvas.put_spans(last.x, last.y, last.width, &line);
+        self.layout.hits.push((last, Target::Key(Key::Esc)));
     }
 
     fn new_run(&mut self, screen: Rect, dialog: &NewRunDialog) {
@@ -240,43 +233,43 @@ impl View<'_, '_> {
         let error = dialog.error.as_deref().map_or(0, |error| lines(error, inner));
         // A long error makes the box higher.
         let extra = u16::try_from(error.saturating_sub(2)).unwrap_or_default().min(6);
-        let area = self.open_box(screen, 80, 19 + extra, "new run", "");
-        let height = area.height - extra;
+        let area = self.open_box(screen, 80, 21 + extra, "new run", "");
+        let height = area.height - extra.min(area.height);
         let mut y = area.y + 1;
         for field in NewRunField::ALL {
             let focused = dialog.focus == field;
-            let label = match field {
-                NewRunField::Directory => "Directory",
-                NewRunField::Agent => "Agent",
-                NewRunField::Prompt => "Prompt",
-                NewRunField::Limit => "Iterations",
-                NewRunField::Sandbox => "Sandbox",
+            let (label, placeholder) = match field {
+                NewRunField::Directory => ("Directory", ""),
+                NewRunField::Agent => ("Agent", "as in the settings of the project"),
+                NewRunField::Prompt => ("Prompt", ""),
+                NewRunField::Check => ("Check", "none: nothing proves the work"),
+                NewRunField::Limit => ("Iterations", ""),
+                NewRunField::Sandbox => ("Sandbox", ""),
             };
             let role = if focused { Role::Strong } else { Role::Muted };
             self.canvas.put(area.x, y, 10, label, role);
-            let place = |height: u16| Rect { x: area.x + 12, y, width: area.width - 12, height };
             let rows = match field {
-                NewRunField::Prompt => height.saturating_sub(14).clamp(2, 5),
+                NewRunField::Prompt => height.saturating_sub(16).clamp(2, 5),
                 _ => 1,
             };
-            match field {
-                NewRunField::Directory => self.field(place(1), &dialog.directory, focused),
-                NewRunField::Agent => self.field(place(1), &dialog.agent, focused),
-                NewRunField::Prompt => self.field(place(rows), &dialog.prompt, focused),
-                NewRunField::Limit => self.field(place(1), &dialog.limit, focused),
-                NewRunField::Sandbox => {
+            let place = Rect { x: area.x + 12, y, width: area.width - 12, height: rows };
+            match dialog.text(field) {
+                Some(text) => {
+                    self.field(place, text, focused);
+                    if text.text().is_empty() {
+                        self.canvas.put(place.x + 1, y, place.width, placeholder, Role::Muted);
+                    }
+                }
+                None => {
                     let text =
                         if dialog.sandbox { "(•) on    ( ) off" } else { "( ) on    (•) off" };
-                    self.canvas.put(
-                        area.x + 13,
-                        y,
-                        20,
-                        text,
-                        if focused { Role::Strong } else { Role::Ink },
-                    );
+                    let role = if focused { Role::Strong } else { Role::Ink };
+                    self.canvas.put(place.x + 1, y, 20, text, role);
                 }
             }
-            y += rows + u16::from(height >= 17 || field == NewRunField::Prompt);
+            let row = Rect { x: area.x, width: area.width, ..place };
+            self.layout.hits.push((row, Target::Field(field)));
+            y += rows + u16::from(height >= 19 || field == NewRunField::Prompt);
         }
         let text = match dialog.is_starting {
             true => "Starting in the background…",
@@ -328,15 +321,19 @@ impl View<'_, '_> {
         while keys.len() > 2 && width(&keys) > usize::from(area.width) + 2 {
             keys.remove(keys.len() - 2);
         }
-        let mut spans: Vec<Span> = Vec::new();
+        let (mut x, y) = (area.x, area.bottom() - 2);
         for (key, word) in keys {
-            spans.extend([span(key, Role::Strong), span(format!(" {word}   "), Role::Muted)]);
+            let line = [span(key, Role::Strong), span(format!(" {word}"), Role::Muted)];
+            let width = self.canvas.put_spans(x, y, area.right() + 2 - x, &line);
+            if let Some(key) = key_named(key) {
+                self.layout.hits.push((Rect { x, y, width, height: 1 }, Target::Key(key)));
+            }
+            x += width + 3;
         }
-        self.canvas.put_spans(area.x, area.bottom() - 2, area.width + 2, &spans);
     }
 
     /// Wraps a text, with an ellipsis if there is more than fits. Returns the line after it.
-    fn paragraph(&mut self, area: Rect, y: u16, text: &str, role: Role) -> u16 {
+    pub(super) fn paragraph(&mut self, area: Rect, y: u16, text: &str, role: Role) -> u16 {
         let width = usize::from(area.width);
         let mut lines = text
             .lines()
@@ -364,19 +361,14 @@ fn lines(text: &str, width: usize) -> usize {
     text.lines().map(|line| wrap(line, width, width).len()).sum()
 }
 
-/// The rest of the running iteration, by the average of the finished ones.
-fn estimate(card: &RunCard) -> Option<Estimate> {
-    let (running, finished): (Vec<&Bar>, Vec<&Bar>) =
-        card.bars.iter().partition(|bar| bar.result == BarResult::Running);
-    let running = running.first()?;
-    let count = u64::try_from(finished.len()).ok().filter(|count| *count > 0)?;
-    let average = finished.iter().map(|bar| bar.duration_ms).sum::<u64>() / count;
-    let minutes = average.saturating_sub(running.duration_ms).div_ceil(60_000).max(1);
-    let costs: Option<f64> = finished.iter().map(|bar| bar.cost.usd()).sum();
-    let left = costs.map(|sum| (sum / count as f64 - running.cost.usd().unwrap_or(0.0)).max(0.01));
-    Some(Estimate { minutes, usd: left })
-}
-
-fn minutes(count: u64) -> String {
-    if count == 1 { "1 minute".to_owned() } else { format!("{count} minutes") }
+/// The key that a click stands for.
+fn key_named(label: &str) -> Option<Key> {
+    match label {
+        "Enter" => Some(Key::Enter),
+        "Tab" => Some(Key::Tab),
+        "Esc" => Some(Key::Esc),
+        "Ctrl-E" => Some(Key::Ctrl('e')),
+        "Ctrl-J" => Some(Key::Ctrl('j')),
+        _ => None,
+    }
 }

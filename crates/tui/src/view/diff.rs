@@ -4,13 +4,27 @@ use ratatui_core::layout::Rect;
 
 use ralph_monitor::diff::{DiffFile, FileDiff, LineKind, RunDiff};
 
+use ralph_report::run_card::RunCard;
+
 use super::{Target, View};
 use crate::canvas::{Row, cut_path, span};
 use crate::data::{DiffState, RunData};
 use crate::theme::Role;
 
+/// For a run that has ended, on a narrow screen and on others.
+const TREE_OF_TODAY: (&str, &str) = (
+    "The work tree as it is now.",
+    "The work tree as it is now. It may have changed since the run ended.",
+);
+
 impl View<'_, '_> {
-    pub(super) fn diff(&mut self, area: Rect, run: &RunData<'_>) {
+    pub(super) fn diff(&mut self, area: Rect, run: &RunData<'_>, card: &RunCard) {
+        let mut area = area;
+        if !card.is_alive {
+            let text = if area.width < 72 { TREE_OF_TODAY.0 } else { TREE_OF_TODAY.1 };
+            self.canvas.put(area.x + 1, area.y, area.width - 2, text, Role::Muted);
+            area = Rect { y: area.y + 1, height: area.height - 1, ..area };
+        }
         let text = match &run.detail.diff {
             DiffState::Ready(diff) if !diff.files.is_empty() => {
                 self.files(area, diff, run);
@@ -20,11 +34,11 @@ impl View<'_, '_> {
             DiffState::Unknown | DiffState::Loading => "reading the work tree",
             DiffState::Failed(error) => error,
         };
-        self.canvas.put(area.x + 1, area.y + 1, area.width - 2, text, Role::Muted);
+        self.sentence(area, text);
     }
 
     fn files(&mut self, area: Rect, diff: &RunDiff, run: &RunData<'_>) {
-        let selected = self.model.file.min(diff.files.len() - 1);
+        let selected = self.model.pages.diff.at.min(diff.files.len() - 1);
         let (list, detail) = self.split(area, 42, diff.files.len() + 4);
         let plural = |count: usize, word: &str| {
             format!("{count} {word}{}", if count == 1 { "" } else { "s" })
@@ -97,7 +111,7 @@ impl View<'_, '_> {
             Some((path, Err(error))) if *path == file.path => vec![Row::of(error, Role::Muted)],
             _ => vec![Row::of("reading", Role::Muted)],
         };
-        self.scrolled(page, &rows, self.model.diff_scroll);
+        self.scrolled(page, &rows, self.model.pages.diff.scroll);
     }
 }
 

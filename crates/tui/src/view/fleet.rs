@@ -25,6 +25,8 @@ pub(crate) enum FleetLine<'d> {
     /// The need of the run above.
     Attention(&'d RunCard),
     Older(usize),
+    /// Older runs that are opened, but not read yet.
+    Reading(usize),
     Unreadable(&'d UnreadableProject),
 }
 
@@ -47,7 +49,7 @@ pub(crate) fn fleet_lines<'d>(
 ) -> Vec<FleetLine<'d>> {
     let mut lines: Vec<FleetLine<'d>> =
         data.overview.unreadable.iter().map(FleetLine::Unreadable).collect();
-    let shows_all = model.older_open || model.filter.is_some();
+    let shows_all = model.fleet.older_open || model.fleet.filter.is_some();
     let gap = |lines: &[FleetLine<'_>]| usize::from(is_spaced && !lines.is_empty());
     let mut hidden = data.overview.older - data.overview.section(SectionKind::Older).len();
     for Section { kind, cards } in &data.overview.sections {
@@ -72,8 +74,10 @@ pub(crate) fn fleet_lines<'d>(
             lines.extend(card.attention.is_some().then_some(FleetLine::Attention(card)));
         }
     }
-    if hidden > 0 && model.filter.is_none() {
-        lines.push(FleetLine::Older(hidden));
+    match () {
+        () if hidden == 0 || model.fleet.filter.is_some() => {}
+        () if model.fleet.older_open => lines.push(FleetLine::Reading(hidden)),
+        () => lines.push(FleetLine::Older(hidden)),
     }
     lines
 }
@@ -149,15 +153,19 @@ impl View<'_, '_> {
             _ => 0,
         };
         let list = Rect { height: area.height - preview, ..area };
-        self.fleet(list);
+        let used = self.fleet(list);
         if preview > 0 {
-            self.preview(Rect { y: list.bottom(), height: preview, ..area });
+            // Rows that the list leaves empty show more of the run.
+            let y = list.y + (used + 1).min(list.height);
+            self.preview(Rect { y, height: area.bottom() - y, ..area });
         }
     }
 
     /// The list, scrolled so that the selected run is visible, and the chart below if there is room.
-    pub(super) fn fleet(&mut self, area: Rect) {
-        let has_chart = self.layout.is_wide && area.height >= 46;
+    /// Returns the rows of the list.
+    pub(super) fn fleet(&mut self, area: Rect) -> u16 {
+        let has_costs = self.data.overview.cost_per_day.iter().any(|day| day.usd > 0.0);
+        let has_chart = self.layout.is_wide && area.height >= 46 && has_costs;
         let chart = if has_chart { 15 } else { 0 };
         let area = Rect { height: area.height - chart, ..area };
         if has_chart {
@@ -192,6 +200,7 @@ impl View<'_, '_> {
                 Role::Muted,
             );
         }
+        u16::try_from(lines.len()).unwrap_or(u16::MAX).clamp(1, area.height)
     }
 
     fn fleet_line(&mut self, row: Rect, line: &FleetLine<'_>, columns: &Columns, selected: bool) {
@@ -207,10 +216,12 @@ impl View<'_, '_> {
             FleetLine::Card(card) => self.card(row, card, columns),
             FleetLine::Attention(card) => self.attention(row, card, columns),
             FleetLine::Older(count) => {
-                let plural = if *count == 1 { "" } else { "s" };
-                let text = format!("{count} older run{plural}");
-                self.canvas.put(x + 2, row.y, room, &text, Role::Muted);
+                self.canvas.put(x + 2, row.y, room, &older_runs(*count), Role::Muted);
                 self.layout.hits.push((row, Target::OlderRuns));
+            }
+            FleetLine::Reading(count) => {
+                let text = format!("reading {}", older_runs(*count));
+                self.canvas.put(x + 2, row.y, room, &text, Role::Muted);
             }
             FleetLine::Unreadable(project) => {
                 let text = format!("{}: {}", project.path, project.reason);
@@ -294,8 +305,8 @@ impl View<'_, '_> {
         if let Some(text) = self.model.requested_text(card, self.data.now_ms) {
             return text;
         }
-        match (&card.note, card.reading) {
-            (_, Some(percent)) => format!("reading {percent}%"),
+        match (&card.note, self.data.reading_text(card)) {
+            (_, Some(reading)) => reading,
             (Some(note), _) => cut(note, room, self.canvas.theme.ellipsis()),
             _ => {
                 let ellipsis = if self.canvas.theme.ascii { "." } else { "…" };
@@ -351,7 +362,7 @@ impl View<'_, '_> {
         };
         let title = [span(&card.name, Role::Strong)];
         let rule = Rect { height: 1, ..area };
-        let is_large = area.height > 5;
+        let is_large = area.height > 8;
         let mut top = area.y + 1;
         if is_large {
             self.canvas.titled_rule(rule, &title, &[]);
@@ -372,6 +383,10 @@ impl View<'_, '_> {
         }
         self.layout.hits.push((area, Target::Run(card.id.clone())));
     }
+}
+
+fn older_runs(count: usize) -> String {
+    format!("{count} older run{}", if count == 1 { "" } else { "s" })
 }
 
 pub(super) fn sign_role(card: &RunCard) -> Role {

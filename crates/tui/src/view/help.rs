@@ -3,7 +3,7 @@
 use ratatui_core::layout::Rect;
 
 use super::View;
-use crate::canvas::{Row, columns, span};
+use crate::canvas::{Row, span, spans_width};
 use crate::keys::{BINDINGS, Binding, Section};
 use crate::theme::Role;
 
@@ -54,7 +54,7 @@ impl View<'_, '_> {
             Vec::new()
         };
         let line = [scrolls, close.to_vec()].concat();
-        let width: u16 = line.iter().map(|span| columns(&span.text)).sum();
+        let width = spans_width(&line);
         self.canvas.put_spans(right - width, bottom, width, &line);
     }
 
@@ -138,6 +138,6 @@ fn section_rows(section: Section, column: usize) -> Vec<Row> {
 
 /// Fills a row up to a column.
 fn pad(row: &mut Row, column: usize) {
-    let used: u16 = row.left.iter().map(|span| columns(&span.text)).sum();
+    let used = spans_width(&row.left);
     row.left.push(span(" ".repeat(column.saturating_sub(usize::from(used))), Role::Ink));
 }

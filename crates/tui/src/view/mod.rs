@@ -16,14 +16,18 @@ pub(crate) mod tests;
 
 pub(crate) use fleet::{FleetLine, fleet_lines};
 
-use ralph_report::width::wrap;
+use ralph_report::width::{suffix_within, wrap};
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::{Position, Rect};
 
-use crate::canvas::{Canvas, Span, columns, span};
+use ralph_monitor::actions::Delivery;
+
+use crate::canvas::{Canvas, Span, columns, cut, span};
 use crate::data::Data;
+use crate::input::Key;
 use crate::keys::{Command, Place, footer_entries};
-use crate::model::{Model, Screen, Tab};
+use crate::model::{Model, NewRunField, Screen, Tab};
+use crate::text_field::TextField;
 use crate::theme::{Role, Theme};
 
 pub const MIN_WIDTH: u16 = 60;
@@ -31,6 +35,9 @@ pub const MIN_HEIGHT: u16 = 20;
 /// From here on, the run stands beside the fleet.
 pub const WIDE: u16 = 160;
 const FLEET_WIDTH: u16 = 97;
+
+/// Columns of a search or filter beside what it found.
+const SHOWN_PATTERN: usize = 24;
 
 /// Something that reacts to the mouse.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,7 +52,10 @@ pub enum Target {
     /// The wheel scrolls this pane.
     Fleet,
     Detail,
-    Dialog,
+    /// In a dialog: the same as this key, a choice, a field.
+    Key(Key),
+    Delivery(Delivery),
+    Field(NewRunField),
 }
 
 /// Where things were drawn, and how far they can be scrolled.
@@ -113,10 +123,11 @@ impl View<'_, '_> {
         self.layout.is_wide = is_wide;
         self.first_line(area);
         let body = Rect { y: area.y + 2, height: area.height - 3, ..area };
-        if let Some(filter) = self.model.filter.as_ref().filter(|filter| !filter.is_typing) {
+        if let Some(filter) = self.model.fleet.filter.as_ref().filter(|filter| !filter.is_typing) {
+            let ellipsis = self.canvas.theme.ellipsis();
             let line = [
                 span("filter ", Role::Muted),
-                span(filter.field.text(), Role::Strong),
+                span(cut(filter.field.text(), SHOWN_PATTERN, ellipsis), Role::Strong),
                 span("   Esc", Role::Strong),
                 span(" shows all runs", Role::Muted),
             ];
@@ -189,7 +200,7 @@ impl View<'_, '_> {
 
     fn footer(&mut self, area: Rect, place: Place) {
         let margin = margin(area.width);
-        if let Some(line) = self.prompt_line() {
+        if let Some(line) = self.prompt_line(area.width - margin) {
             let used = self.canvas.put_spans(margin, area.y, area.width - margin, &line.0);
             if line.1 {
                 self.canvas.cursor = Some(Position { x: margin + used, y: area.y });
@@ -229,14 +240,20 @@ impl View<'_, '_> {
     }
 
     /// The line of a search or filter that is typed, and whether it has the cursor.
-    fn prompt_line(&self) -> Option<(Vec<Span>, bool)> {
+    fn prompt_line(&self, width: u16) -> Option<(Vec<Span>, bool)> {
         let key = |text: &str| span(text, Role::Strong);
         let word = |text: &str| span(text, Role::Muted);
+        // The end of what is typed stays visible, with the cursor behind it.
+        let typed = |field: &TextField| {
+            let room = usize::from(width).saturating_sub(12);
+            span(suffix_within(field.text(), room), Role::Ink)
+        };
         if let Some(search) = &self.model.search {
-            let mut line = vec![key("/"), span(search.field.text(), Role::Ink)];
             if search.is_typing {
-                return Some((line, true));
+                return Some((vec![key("/"), typed(&search.field)], true));
             }
+            let text = cut(search.field.text(), SHOWN_PATTERN, self.canvas.theme.ellipsis());
+            let mut line = vec![key("/"), span(text, Role::Ink)];
             line.push(word(&format!("   {}   ", search.result_text())));
             line.extend([
                 key("↓↑"),
@@ -246,15 +263,15 @@ impl View<'_, '_> {
             ]);
             return Some((line, false));
         }
-        let field = self.model.filter.as_ref().filter(|filter| filter.is_typing)?;
-        Some((vec![key("f"), word(" filter: "), span(field.field.text(), Role::Ink)], true))
+        let field = self.model.fleet.filter.as_ref().filter(|filter| filter.is_typing)?;
+        Some((vec![key("f"), word(" filter: "), typed(&field.field)], true))
     }
 
     fn no_runs(&mut self, area: Rect) {
         let text: [(&str, Role); 11] = [
             ("No runs on this machine yet.", Role::Strong),
             ("", Role::Ink),
-            ("n   start one here: agent, prompt, limit, sandbox", Role::Ink),
+            ("n   start one here: agent, prompt, check, limit, sandbox", Role::Ink),
             ("", Role::Ink),
             ("or in a shell, in a git repository:", Role::Muted),
             ("ralph run -n 5 --check \"make test\" -f PROMPT.md -- claude", Role::Ink),
@@ -305,16 +322,20 @@ impl View<'_, '_> {
     /// The line above the footer of a run.
     fn status_rule(&mut self, area: Rect) {
         let is_activity = self.model.tab == Tab::Activity && self.data.run.is_some();
+        let card = self.model.shown_run().and_then(|id| self.data.card(id));
+        let is_over = card.is_some_and(|card| !card.is_alive);
+        let is_following = self.model.pages.activity.is_following();
         let remark = match () {
-            () if !is_activity => String::new(),
-            () if self.model.activity.is_following() => "following".to_owned(),
-            () => match self.model.activity.new_items {
+            () if !is_activity || is_over && is_following => String::new(),
+            () if is_over => "G shows the end".to_owned(),
+            () if self.model.pages.activity.is_following() => "following".to_owned(),
+            () => match self.model.pages.activity.new_items {
                 0 => "G follows".to_owned(),
                 new => format!("{new} new, G follows"),
             },
         };
         self.canvas.titled_rule(area, &[], &[span(remark, Role::Muted)]);
-        if self.model.search.is_none() && is_activity && !self.model.activity.is_following() {
+        if self.model.search.is_none() && is_activity && !self.model.pages.activity.is_following() {
             self.layout.hits.push((area, Target::Command(Command::Last)));
         }
     }

@@ -21,7 +21,7 @@ impl View<'_, '_> {
             let text = format!("Cost unknown: {} does not report it.", card.agent);
             rows.extend([Row::blank(), Row::of(text, Role::Muted)]);
         }
-        self.scrolled(area, &rows, self.model.report_scroll);
+        self.scrolled(area, &rows, self.model.pages.report_scroll);
     }
 }
 

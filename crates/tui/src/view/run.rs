@@ -9,7 +9,7 @@ use ralph_report::state_word::StateWord;
 use super::bars::bars;
 use super::fleet::{cost_text, sign_role};
 use super::{Target, View};
-use crate::canvas::{Row, Span, columns, span};
+use crate::canvas::{Row, Span, columns, span, spans_width};
 use crate::data::{DiffState, RunData};
 use crate::model::{Screen, Tab};
 use crate::theme::Role;
@@ -26,7 +26,7 @@ impl View<'_, '_> {
         self.tab_line(tabs, card);
         let page = Rect { y: area.y + 5, height: area.height - 5, ..area };
         let Some(run) = self.data.run(&card.id) else {
-            let text = card.reading.map_or(String::new(), |percent| format!("reading {percent}%"));
+            let text = self.data.reading_text(card).unwrap_or_default();
             self.canvas.put(page.x + 1, page.y + 1, page.width, &text, Role::Muted);
             return;
         };
@@ -38,7 +38,7 @@ impl View<'_, '_> {
                 self.activity(page, run, card);
             }
             Tab::Stories => self.stories(page, run),
-            Tab::Diff => self.diff(page, run),
+            Tab::Diff => self.diff(page, run, card),
             Tab::Checks => self.checks(page, run),
             Tab::Report => self.report(page, run, card),
         }
@@ -49,15 +49,16 @@ impl View<'_, '_> {
         let sign = if self.canvas.theme.ascii { card.ascii_sign() } else { card.sign() };
         let separator = if self.canvas.theme.ascii { " | " } else { " · " };
         let right = run_figures(card, area.width);
-        let right_width: u16 = right.iter().map(|span| columns(&span.text)).sum();
+        let right_width = spans_width(&right);
         let name = [span(format!("{sign} "), sign_role(card)), span(&card.name, Role::Strong)];
-        let name_width: u16 = name.iter().map(|span| columns(&span.text)).sum();
+        let name_width = spans_width(&name);
         let mut facts = vec![card.project.clone()];
         facts.extend(card.branch.clone());
         facts.push(card.agent.clone());
         facts.extend(card.sandboxed.then(|| "sandbox".to_owned()));
         // The last facts go first.
-        let room = line.width.saturating_sub(name_width + right_width + 4);
+        let room =
+            line.width.saturating_sub(name_width.saturating_add(right_width).saturating_add(4));
         while facts.len() > 1 && columns(&facts.join(separator)) > room {
             facts.pop();
         }

@@ -17,10 +17,10 @@ impl View<'_, '_> {
     pub(super) fn stories(&mut self, area: Rect, run: &RunData<'_>) {
         if run.detail.stories.is_empty() {
             let text = run.detail.stories_error.as_deref().unwrap_or("This run has no task list.");
-            self.canvas.put(area.x + 1, area.y + 1, area.width - 2, text, Role::Muted);
+            self.sentence(area, text);
             return;
         }
-        let selected = self.model.story.min(run.detail.stories.len() - 1);
+        let selected = self.model.pages.stories.at.min(run.detail.stories.len() - 1);
         let rows = story_lines(run);
         let (list, detail) = self.split(area, 54, rows.len() + 2);
         let summary =
@@ -39,7 +39,7 @@ impl View<'_, '_> {
             self.layout.hits.push((line, Target::Story(*story)));
         }
         let rows = self.story_rows(&run.detail.stories[selected], usize::from(detail.width) - 2);
-        self.scrolled(detail, &rows, self.model.story_scroll);
+        self.scrolled(detail, &rows, self.model.pages.stories.scroll);
     }
 
     /// A list at the left and a detail at the right; below 80 columns, one above the other.
@@ -56,6 +56,12 @@ impl View<'_, '_> {
         self.canvas.vertical_rule(area.x + list, area.y, area.bottom());
         let x = area.x + list + 2;
         (Rect { width: list, ..area }, Rect { x, width: area.right() - x, ..area })
+    }
+
+    /// Says why a page is empty.
+    pub(super) fn sentence(&mut self, area: Rect, text: &str) {
+        let area = Rect { x: area.x + 1, width: area.width - 2, ..area };
+        self.paragraph(area, area.y + 1, text, Role::Muted);
     }
 
     /// Rows from `top` on; remembers how far they can be scrolled.

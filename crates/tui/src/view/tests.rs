@@ -41,6 +41,14 @@ impl Evening {
         Evening::written(write, width, height)
     }
 
+    /// Before older runs are read.
+    pub(crate) fn unread(width: u16, height: u16) -> Evening {
+        let dir = tempfile::tempdir().unwrap();
+        let home = dir.path().join("home");
+        let files = sample::write(&home, &dir.path().join("projects")).unwrap();
+        Evening::open(&home, width, height, (files, dir))
+    }
+
     fn written(
         write: impl FnOnce(&Path, &Path) -> SampleEvening,
         width: u16,
@@ -98,6 +106,9 @@ impl Evening {
         }
         self.effects.extend(effects);
         self.screen();
+        if let Some(hits) = self.model.take_page_hits() {
+            self.send(Message::Hits { hits, is_running: false });
+        }
     }
 
     pub(crate) fn keys(&mut self, keys: &[Key]) {
@@ -342,7 +353,7 @@ fn every_size_can_be_drawn() {
     assert_eq!(evening.model.note.as_ref().unwrap().text, "This is the last change.");
     for keys in ["", "1", "2", "3", "4", "5", "1i", "1a", "x", "n", "?", "/a", "fa"] {
         evening.model.dialog = None;
-        (evening.model.search, evening.model.filter) = (None, None);
+        (evening.model.search, evening.model.fleet.filter) = (None, None);
         evening.keys(&[Key::Esc]);
         evening.resize(80, 24);
         evening.press(keys);
