@@ -29,7 +29,7 @@ use ralph_events::event::{EndCause, Event, Outcome};
 use ralph_events::run_state::RunState;
 use ralph_events::text;
 use ralph_process::{ChildId, Occurrence};
-use ralph_report::{Redraw, Reporter};
+use ralph_report::{MAX_TICK_MS, Redraw, Reporter};
 
 use super::agent_process::AgentProcess;
 use super::guardrail::GuardrailRun;
@@ -367,10 +367,25 @@ impl<W: World> Driver<'_, W> {
     }
 }
 
-/// Milliseconds until the next redraw. A time more than a second away means that the wall clock was set back.
+/// Milliseconds until the next redraw. A time further away than any reporter asks for means that the wall clock was set
+/// back.
 fn ms_until_tick(at_ms: i64, now: Now) -> u64 {
     match at_ms.saturating_sub(now.wall_ms) {
-        left @ 0..=1_000 => left.unsigned_abs(),
+        left @ 0..=MAX_TICK_MS => left.unsigned_abs(),
         _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slow_tick_is_waited_for_unless_the_clock_was_set_back() {
+        let now = Now { mono_ms: 5, wall_ms: 100_000 };
+        for (ahead_ms, expected) in [(-1, 0), (0, 0), (1_000, 1_000), (MAX_TICK_MS, 10_000)] {
+            assert_eq!(ms_until_tick(now.wall_ms + ahead_ms, now), expected);
+        }
+        assert_eq!(ms_until_tick(now.wall_ms + MAX_TICK_MS + 1, now), 0);
     }
 }

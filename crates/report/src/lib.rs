@@ -100,6 +100,9 @@ impl Problem {
     }
 }
 
+/// The longest time between two ticks.
+pub const MAX_TICK_MS: i64 = 10_000;
+
 /// A view of events.
 ///
 /// `event` and `output` only prepare; `flush` shows it, once the journal has the events.
@@ -111,7 +114,7 @@ pub trait Reporter {
     fn take_problem(&mut self) -> Option<Problem> {
         None
     }
-    /// When to redraw without an event, in milliseconds since the Unix epoch.
+    /// When to redraw without an event, in milliseconds since the Unix epoch; at most [`MAX_TICK_MS`] ahead.
     fn next_tick(&self) -> Option<i64> {
         None
     }

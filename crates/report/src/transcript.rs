@@ -109,6 +109,13 @@ impl Transcript {
         }
     }
 
+    fn last_heading(&self) -> Option<u32> {
+        self.items.iter().rev().find_map(|item| match item.kind {
+            ItemKind::Iteration { number } => Some(number),
+            _ => None,
+        })
+    }
+
     fn notice(&mut self, id: u64, at: Stamp, level: Level, text: &str, changed: &mut Vec<u64>) {
         let text = clean(text, MAX_PREVIEW).0;
         self.add(id, at, ItemKind::Notice { level, text }, changed);
@@ -147,7 +154,10 @@ impl Transcript {
                 (self.marked, self.failed) = Default::default();
                 self.unfinished_checks = false;
                 self.todo.clear();
-                self.add(id, at, ItemKind::Iteration { number: at.iteration }, changed);
+                // One that starts again has its heading, with the time of all its starts.
+                if self.last_heading() != Some(at.iteration) {
+                    self.add(id, at, ItemKind::Iteration { number: at.iteration }, changed);
+                }
             }
             Event::Text { text, joined, subagent } => {
                 let voice = if *subagent { Voice::Subagent } else { Voice::Agent };

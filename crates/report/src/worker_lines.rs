@@ -212,7 +212,7 @@ impl WorkerState {
         word.with_cause(self.cause().filter(|_| has_cause))
     }
 
-    fn cause(&self) -> Option<&'static str> {
+    pub fn cause(&self) -> Option<&'static str> {
         match self.outcome {
             _ if self.exit_code == Some(exit_code::SCM_FAILED) => {
                 end_cause(Outcome::CompleteScmFailed)
@@ -598,6 +598,7 @@ impl WorkerTracker {
                 format!("{} consecutive failures, stopping loop", state.consecutive_failures)
             }
             Outcome::Interrupted if self.killed => "killed".to_owned(),
+            Outcome::Interrupted => end_cause(outcome).unwrap_or(message).to_owned(),
             _ => message.to_owned(),
         }
     }

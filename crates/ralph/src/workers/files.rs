@@ -8,15 +8,15 @@ use std::time::SystemTime;
 
 use super::store::{StoredState, Worker, save_state};
 use ralph_report::worker_lines::{WorkerState, WorkerStatus, WorkerTracker};
-use ralph_report::{Problem, Recorded, Redraw, Reporter};
+use ralph_report::{MAX_TICK_MS, Problem, Recorded, Redraw, Reporter};
 use ralph_store::runs::RunDir;
 
 /// Instant agents change the state more often than needed. A change of the status is saved at
 /// once, and so is every change in the background, where a run must stay visible.
 const SAVE_INTERVAL_MS: i64 = 100;
 
-/// How often a run without a terminal wakes up to leave a sign of life. With one, it does so at each tick.
-const TOUCH_INTERVAL_MS: i64 = 60_000;
+/// How often a silent run without a terminal wakes up to leave a sign of life. With one, it does so at each tick.
+const TOUCH_INTERVAL_MS: i64 = MAX_TICK_MS;
 
 /// The files of a living run: [`StateFiles`] writes them, the control of the run repairs them.
 #[derive(Debug)]
@@ -201,10 +201,12 @@ impl Reporter for StateFiles {
     }
 
     fn next_tick(&self) -> Option<i64> {
-        Some(match self.is_pending {
-            true => self.saved_ms + SAVE_INTERVAL_MS,
-            false => self.touched_ms + TOUCH_INTERVAL_MS,
-        })
+        let state = &self.tracker.state;
+        let is_idle = state.paused_since.is_some() || state.has_end();
+        match self.is_pending {
+            true => Some(self.saved_ms + SAVE_INTERVAL_MS),
+            false => (!is_idle).then_some(self.touched_ms + TOUCH_INTERVAL_MS),
+        }
     }
 
     fn redraw(&mut self, cause: Redraw) {

@@ -186,3 +186,26 @@ fn wait_ends_with_the_next_agent() {
     let wait = ItemKind::Wait { reason: Wait::RateLimit, until_ms: 999, ended_ms: Some(180_000) };
     assert_eq!(transcript.items()[0].kind, wait);
 }
+
+#[test]
+fn restarted_iteration_keeps_its_heading() {
+    let mut transcript = Transcript::default();
+    let start = || Event::IterationStarted { max_iterations: 5 };
+    let continued = Event::RunContinued {
+        after: None,
+        iterations: 0,
+        cut_off: Some(1),
+        unchecked: None,
+        usage: Usage::default(),
+        duration_ms: 1,
+    };
+    for (minute, event) in [start(), text("one", false), continued, start(), text("two", false)]
+        .into_iter()
+        .enumerate()
+    {
+        apply(&mut transcript, i64::try_from(minute).unwrap(), event);
+    }
+    let headings = transcript.items().iter();
+    let headings = headings.filter(|item| matches!(item.kind, ItemKind::Iteration { .. }));
+    assert_eq!(headings.count(), 1);
+}

@@ -271,7 +271,7 @@ fn run_outcome_decides_worker_status() {
         (None, Outcome::LimitReached, WorkerStatus::Stopped, "loop complete after 3 iterations"),
         (None, Outcome::Complete, WorkerStatus::Stopped, "done pattern matched, stopping loop"),
         (Some(killed()), Outcome::Interrupted, WorkerStatus::Stopped, "killed"),
-        (Some(hung_up()), Outcome::Interrupted, WorkerStatus::Paused, "the message"),
+        (Some(hung_up()), Outcome::Interrupted, WorkerStatus::Paused, "stopped by you"),
         (None, Outcome::PromptMissing, WorkerStatus::Failed, "the message"),
         (None, Outcome::Budget, WorkerStatus::Stopped, "the message"),
     ] {

@@ -291,7 +291,9 @@ fn describe(state: &WorkerState, handle: &str, alive: bool, elapsed_ms: Option<u
         Some(word) => word.to_owned(),
         None if state.status.has_ended() => state.end_text(),
         None if !alive => {
-            word().with_cause(Some(&format!("continue it with `ralph resume {handle}`")))
+            let hint = format!("continue it with `ralph resume {handle}`");
+            let parts: Vec<&str> = state.cause().into_iter().chain([hint.as_str()]).collect();
+            word().with_cause(Some(&parts.join("; ")))
         }
         None => word().with_cause(state.last_event.as_deref().filter(|_| state.waiting)),
     };
