@@ -35,7 +35,8 @@ impl Model {
                 is(|card| card.is_alive && !card.is_pausing && card.state != StateWord::Paused)
             }
             Command::Resume => is(can_resume),
-            Command::Stop | Command::Attach => is(|card| card.is_alive),
+            // Of a run that has ended, nothing is left to follow.
+            Command::Stop | Command::Attach | Command::Last => is(|card| card.is_alive),
             _ => true,
         }
     }
