@@ -127,7 +127,7 @@ await test("starts a run from the form", async () => {
   await page.getByLabel("Isolate the agent").uncheck();
   fs.renameSync(project, `${project}-away`);
   await page.getByRole("button", { name: "Start" }).click();
-  await page.locator(".told.bad", { hasText: "no run has ever worked in that directory" }).waitFor();
+  await page.locator(".told.bad", { hasText: "No run has ever worked in that directory" }).waitFor();
   fs.renameSync(`${project}-away`, project);
   assert.equal(await page.locator("#prompt").inputValue(), "first line\n<response>DONE</response>");
   await page.getByRole("button", { name: "Start" }).click();
