@@ -57,6 +57,7 @@ fn resume_after_kill_restarts_open_iteration() {
         .code(0)
         .stdout_has(&format!("run {}", &id[id.len() - 4..]))
         .stdout_has("Resumed after a crash: restarting iteration 2.\n")
+        .stdout_lacks("Resuming")
         .stdout_has("Iteration 2/5");
     assert_eq!(run_id(&project), id, "one journal");
     assert_eq!(iterations(&project), [1, 2, 2]);
@@ -183,7 +184,7 @@ fn interrupted_run_can_be_resumed() {
     wait_until(LONG, || running.stderr().contains("Received signal"));
     project.write("go", "");
     running.wait().code(130).stdout_has("ralph resume ");
-    resume(&project, &[]).code(0).stdout_has("Resumed after an interruption");
+    resume(&project, &[]).code(0).stdout_has("Resumed after you stopped it");
 }
 
 #[test]

@@ -100,6 +100,8 @@ fn killed_run_keeps_guidance_and_accepts_more() {
     scene.there(["tell", "docs", "first text"]).code(0);
     scene.wait_for_events("guidance_received", 1);
     Scene::kill(run);
+    let report = scene.there(["report", "docs"]);
+    report.code(0).stdout_has("goes into the next prompt on resume: first text");
     let said = scene.there(["tell", "docs", "second text"]);
     said.code(0).stdout_has("once it is resumed: ralph resume docs");
     let run = scene.ralph(["resume"]).start();

@@ -89,7 +89,7 @@ fn worker_survives_killed_tmux_server() {
     shop.tmux(["kill-server"]);
     wait_until(LONG, || !is_alive(pid) && shop.processes().is_empty());
     assert_eq!(shop.state().unwrap()["status"], "paused");
-    shop.ralph(["ls"]).run().code(0).stdout_has("agent  ended (stopped) ");
+    shop.ralph(["ls"]).run().code(0).stdout_has("agent  ended (stopped by you) ");
     shop.ralph(["resume", "agent"]).run().code(0);
     shop.wait();
     assert_eq!(shop.state().unwrap()["current_iteration"], 4);

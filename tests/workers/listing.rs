@@ -95,7 +95,7 @@ fn watched_status_is_redrawn_in_place() {
     terminal.resize(80, 40);
     terminal.wait_for_text(LONG, "  LAST\nagent  working");
     shop.ralph(["kill", "--all"]).run().code(0);
-    let screen = terminal.wait_for_text(LONG, "other  ended (killed)");
+    let screen = terminal.wait_for_text(LONG, "other  ended (stopped by you)");
     assert_eq!(screen.matches("NAME").count(), 1, "{screen}");
     terminal.send_keys(["C-c"]);
     assert_eq!(terminal.wait_for_exit(LONG), 130);

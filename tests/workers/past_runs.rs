@@ -60,7 +60,7 @@ fn older_run_of_a_name_is_found_by_its_id() {
     there(&["status", "agent"]).code(0).stdout_has("Iteration: 1/2");
     there(&["logs", &old]).code(0).stdout_has("the older one").stdout_lacks("at work");
     there(&["report", &old]).code(0).stdout_has(&old);
-    let ended = format!("run {old} has ended: limit (");
+    let ended = format!("run {old} has ended: ");
     there(&["pause", &old]).code(1).stderr_has(&ended);
     there(&["attach", &old]).code(1).stderr_has(&ended);
     there(&["kill", &old]).code(0).stderr_has(&ended).stdout_is("");
@@ -73,7 +73,7 @@ fn older_run_of_a_name_is_found_by_its_id() {
         || there(&["ls"]).code(0).stdout.lines().skip(1).map(str::to_owned).collect::<Vec<_>>();
     let [new, past] = &rows()[..] else { panic!("{:?}", rows()) };
     assert!(new.starts_with("agent  complete "), "{new}");
-    assert!(past.starts_with("agent  ended (limit) "), "{past}");
+    assert!(past.starts_with("agent  ended (iteration limit) "), "{past}");
     assert!(past.contains(&old[16..]), "{past}");
     there(&["ls", "--format", "names"]).stdout_is("agent\n");
     there(&["rm", &old]).code(0).stdout_is(&format!("removed {old}\n"));

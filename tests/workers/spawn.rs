@@ -149,9 +149,9 @@ fn worker_outcome_is_listed() {
     let listed: serde_json::Value = serde_json::from_str(&listed.stdout).unwrap();
     for (worker, outcome, expected) in [
         ("done", "complete", "done    complete "),
-        ("limit", "limit", "limit   ended (limit) "),
-        ("budget", "budget", "budget  ended (budget) "),
-        ("killed", "killed", "killed  ended (killed) "),
+        ("limit", "limit", "limit   ended (iteration limit) "),
+        ("budget", "budget", "budget  ended (budget used up) "),
+        ("killed", "killed", "killed  ended (stopped by you) "),
     ] {
         table.stdout_has(expected);
         let all = listed.as_array().unwrap();

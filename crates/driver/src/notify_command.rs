@@ -20,7 +20,7 @@ use ralph_process::Launch;
 use ralph_process::trust::OutsideCommand;
 use ralph_report::summary::Summary;
 use ralph_report::summary::commit_lookup::annotate_commits;
-use ralph_store::project::Project;
+use ralph_store::project::{Project, is_run_time_file};
 use ralph_store::run_files::RunFiles;
 use ralph_store::runs::{self, RunDir};
 
@@ -100,7 +100,9 @@ fn send(project: &Project, run: RunDir, command: &str) -> io::Result<Option<Stri
     (facts.info.run, facts.end.notify_pending) = (dir.id.clone(), false);
     let root = project.root();
     let is_in_repository = git::is_in_repository(root);
-    annotate_commits(&mut facts, is_in_repository, &mut |words| git::run_git(words, root).ok());
+    annotate_commits(&mut facts, is_in_repository, is_run_time_file, &mut |words| {
+        git::run_git(words, root).ok()
+    });
     let said = run_command(project.root(), command, &facts, &payload(at, &event, &facts, true));
     let failed = match said {
         Err(err) if err.kind() == io::ErrorKind::Interrupted => return Err(err),

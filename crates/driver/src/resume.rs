@@ -25,13 +25,10 @@ impl ResumeState {
     pub fn load(dir: &RunDir) -> ResumeState {
         // Taken before the journal is read, so entries written meanwhile are noticed.
         let journal_size = dir.journal_size();
-        let mut run = dir.read_journal().map_or_else(|_| RunState::default(), RunState::read);
+        let run = dir.read_state().unwrap_or_default();
         // The journal is written before anything else. If it is empty, no agent has run.
         let is_lost = run.is_empty() && run.unreadable > 0;
         let is_new = run.is_empty() && !is_lost;
-        if let Some(time_ms) = dir.last_alive_ms(run.clock.last_ms) {
-            run.alive_at(time_ms);
-        }
         ResumeState { run, is_lost, is_new, journal_size }
     }
 
@@ -130,12 +127,15 @@ mod tests {
         let cut_off = left(ralph.path(), &[START, CHECK], at(600));
         assert_eq!(cut_off.run.duration_ms(None), cut_off.run.clock.active_ms, "one rule");
         assert_eq!(minutes(cut_off), 40);
+        // A silent run leaves signs of life.
+        write("runs/r/state.json", 45 * 60);
+        assert_eq!(minutes(left(ralph.path(), &[START, CHECK], at(600))), 45);
         // Another run has a guardrail of the same name.
         write("guardrail_001_true.log", 50 * 60);
-        assert_eq!(minutes(left(ralph.path(), &[START, CHECK], at(600))), 40);
+        assert_eq!(minutes(left(ralph.path(), &[START, CHECK], at(600))), 45);
         // A time in the future does not count.
         write("runs/r/guardrail_001_other.log", 100 * 365 * 24 * 60 * 60);
-        assert_eq!(minutes(left(ralph.path(), &[START, CHECK], at(600))), 40);
+        assert_eq!(minutes(left(ralph.path(), &[START, CHECK], at(600))), 45);
         // The recorded end counts.
         let ended = left(ralph.path(), &[START, CHECK, END], at(600));
         assert_eq!((ended.run.duration_ms(None), minutes(ended)), (600_000, 10));

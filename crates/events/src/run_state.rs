@@ -162,12 +162,14 @@ impl RunState {
                 self.resume.iterations = self.resume.iterations.max(*iterations);
                 self.totals.spending.at_least(usage);
                 self.totals.continued(*unchecked);
-                self.clock.active_ms = self.clock.active_ms.max(*duration_ms);
+                let unrecorded_ms = self.clock.resumed_after(*duration_ms);
                 let (after, cut_off, unchecked) = (*after, *cut_off, *unchecked);
                 self.continued.push(Continuation { time_ms: now, after, cut_off, unchecked });
-                let last = self.iterations.last_mut();
-                if let Some(open) = last.filter(|last| Some(last.number) == unchecked) {
-                    open.recheck(now);
+                if let Some(last) = self.iterations.last_mut() {
+                    last.add_unrecorded(unrecorded_ms);
+                    if Some(last.number) == unchecked {
+                        last.recheck(now);
+                    }
                 }
             }
             Event::IterationStarted { max_iterations } => {

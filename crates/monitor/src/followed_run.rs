@@ -119,11 +119,8 @@ impl FollowedRun {
     /// Fills in what the files around the journal say.
     fn settle(&mut self) {
         let Some(fold) = &mut self.fold else { return };
-        if fold.state.end.is_none()
-            && !self.is_alive
-            && let Some(time_ms) = self.dir.last_alive_ms(fold.state.clock.last_ms)
-        {
-            fold.state.alive_at(time_ms);
+        if !self.is_alive {
+            self.dir.add_last_alive(&mut fold.state);
         }
         if fold.state.info.name.is_empty() && self.fallback_name.is_none() {
             self.fallback_name = name_in_state_file(&self.dir);
@@ -175,7 +172,7 @@ impl Fold {
 
 /// The name that `state.json` has, which version 0.1 wrote as well.
 fn name_in_state_file(run: &RunDir) -> Option<String> {
-    let bytes = safe_fs::read_own(&run.path.join("state.json"), 1 << 20).ok()?;
+    let bytes = safe_fs::read_own(&run.state_file(), 1 << 20).ok()?;
     let state: serde_json::Value = serde_json::from_slice(&bytes).ok()?;
     Some(state.get("worker_name")?.as_str()?.to_owned()).filter(|name| !name.is_empty())
 }

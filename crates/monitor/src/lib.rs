@@ -27,6 +27,6 @@ pub use check_log::{CheckLog, read_check_log};
 pub use event_reader::{EventReader, JournalLine};
 pub use launcher::{Launcher, NewRun, StartedRun};
 pub use monitor::{Changes, Monitor};
-pub use report::read_summary;
+pub use report::{read_summary, read_summary_in};
 pub use stories::{StoriesError, read_stories, run_stories};
 pub use transcript_window::{Hit, Search, TranscriptWindow, WindowUpdate};

@@ -16,6 +16,8 @@ pub mod overview;
 pub mod replay;
 pub mod run_card;
 pub mod run_table;
+#[cfg(test)]
+mod sample_events;
 pub mod screen;
 pub mod session_log;
 pub mod state_word;

@@ -4,7 +4,7 @@ use jiff::tz::TimeZone;
 use serde::Serialize;
 
 use super::width;
-use crate::state_word::StateWord;
+use crate::state_word::{StateWord, end_cause};
 use crate::table::{self, Column};
 use crate::time_text::format_local;
 use ralph_events::event::{Outcome, Usage};
@@ -27,33 +27,13 @@ impl RunRow {
         StateWord::of(&self.run, self.running)
     }
 
-    /// The state, with the cause of an end: `failed (stalled)`.
     fn state_label(&self) -> String {
-        let state = self.state().as_str();
-        match self.run.outcome().and_then(end_cause) {
-            Some(cause) => format!("{state} ({cause})"),
-            None => state.to_owned(),
-        }
+        self.state().with_cause(self.run.outcome().and_then(end_cause))
     }
 
     fn duration_ms(&self, now_ms: i64) -> u64 {
         self.run.duration_ms(self.running.then_some(now_ms))
     }
-}
-
-fn end_cause(outcome: Outcome) -> Option<&'static str> {
-    Some(match outcome {
-        Outcome::Complete => return None,
-        Outcome::CompleteScmFailed => "SCM",
-        Outcome::LimitReached => "limit",
-        Outcome::Interrupted => "stopped",
-        Outcome::Budget => "budget",
-        Outcome::Stalled => "stalled",
-        Outcome::AgentFailed => "agent",
-        Outcome::CredentialsRefused => "credentials",
-        Outcome::PromptMissing => "prompt",
-        Outcome::InternalError => "ralph",
-    })
 }
 
 /// Completes "Resumed after …".
@@ -62,7 +42,7 @@ pub(super) fn continued_after_text(outcome: Option<Outcome>) -> &'static str {
         None => "a crash",
         Some(Outcome::Complete | Outcome::CompleteScmFailed) => "completion",
         Some(Outcome::LimitReached) => "the iteration limit",
-        Some(Outcome::Interrupted) => "an interruption",
+        Some(Outcome::Interrupted) => "you stopped it",
         Some(Outcome::Budget) => "a used-up budget",
         Some(Outcome::Stalled) => "a stall",
         Some(Outcome::AgentFailed) => "repeated agent failures",
@@ -193,6 +173,7 @@ pub fn json(rows: &[RunRow], now_ms: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sample_events::run_started;
     use ralph_events::event::{Entry, Event, Purpose, Stamp, WaitReason};
     use ralph_events::run_state::Activity;
 
@@ -223,8 +204,8 @@ mod tests {
             ended.end.as_mut().unwrap().outcome = outcome;
             row(ended, false).state_label()
         };
-        assert_eq!(label(Outcome::LimitReached), "ended (limit)");
-        assert_eq!(label(Outcome::Stalled), "failed (stalled)");
+        assert_eq!(label(Outcome::LimitReached), "ended (iteration limit)");
+        assert_eq!(label(Outcome::Stalled), "failed (no progress)");
         for (activity, word) in [
             (Activity::Paused { since_ms: 1 }, "paused"),
             (Activity::Waiting { reason: WaitReason::RateLimit, until_ms: 1 }, "waiting"),
@@ -346,28 +327,12 @@ RUN              STARTED           STATE     TIME   COST
             run.apply(&Entry { at, event });
             run.duration_ms(Some(1_000_000 + 500_000)) / 1_000
         };
-        let started = || Event::RunStarted {
-            branch: None,
-            streams_text: false,
-            name: None,
-            plain_text: false,
-            setup: None,
-            run: "r".into(),
-            version: "1".into(),
-            command: "spawn".into(),
-            directory: "/p".into(),
-            pid: 1,
-            agent: "claude".into(),
-            prompt: "".into(),
-            completion: "".into(),
-            max_iterations: 5,
-        };
-        assert_eq!(at(0, started()), 500);
+        assert_eq!(at(0, run_started()), 500);
         assert_eq!(at(10, Event::Paused), 10);
         assert_eq!(at(110, Event::Resumed { max_iterations: 5 }), 400);
         assert_eq!(at(120, Event::Paused), 20);
         // Another process resumes the run.
-        assert_eq!(at(300, started()), 220);
+        assert_eq!(at(300, run_started()), 220);
     }
 
     #[test]

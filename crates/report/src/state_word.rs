@@ -48,6 +48,22 @@ impl Group {
     }
 }
 
+/// Why a run ended, in the words of every view; `None` if it is complete.
+pub fn end_cause(outcome: Outcome) -> Option<&'static str> {
+    Some(match outcome {
+        Outcome::Complete => return None,
+        Outcome::CompleteScmFailed => "SCM task failed",
+        Outcome::LimitReached => "iteration limit",
+        Outcome::Interrupted => "stopped by you",
+        Outcome::Budget => "budget used up",
+        Outcome::Stalled => "no progress",
+        Outcome::AgentFailed => "agent kept failing",
+        Outcome::CredentialsRefused => "credentials refused",
+        Outcome::PromptMissing => "prompt is gone",
+        Outcome::InternalError => "ralph failed",
+    })
+}
+
 impl StateWord {
     pub fn of(run: &RunState, is_running: bool) -> StateWord {
         match (run.outcome(), &run.activity) {
@@ -72,6 +88,12 @@ impl StateWord {
 
     pub fn as_str(self) -> &'static str {
         self.look().0
+    }
+
+    /// The word with why the run ended: `ended (stopped by you)`.
+    pub fn with_cause(self, cause: Option<&str>) -> String {
+        let word = self.as_str();
+        cause.map_or_else(|| word.to_owned(), |cause| format!("{word} ({cause})"))
     }
 
     /// The group of a run that ended, or was last alive, at `last_ms`.

@@ -250,9 +250,10 @@ fn countdown(ms: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sample_events::agent_ended;
     use crate::style::EMOJI;
     use proptest::prelude::*;
-    use ralph_events::event::{Event, Stamp, Usage};
+    use ralph_events::event::{Class, Event, Stamp, Usage};
 
     fn at(time_ms: i64) -> Stamp {
         Stamp { time_ms, iteration: 2, attempt: 1 }
@@ -400,26 +401,7 @@ mod tests {
         status.event(at(0), &agent());
         status.event(at(0), &usage(1.0, 1000));
         let spent = Usage { cost_usd: Some(1.5), input_tokens: 2000, ..Usage::default() };
-        status.event(
-            at(0),
-            &Event::AgentEnded {
-                purpose: Purpose::Work,
-                exit: None,
-                ended_by: None,
-                class: ralph_events::event::Class::Answered,
-                failure: None,
-                duration_ms: 0,
-                usage: spent,
-                tools: 0,
-                tool_errors: 0,
-                denied: 0,
-                repeats_prompt: false,
-                filter_errors: 0,
-                complete: None,
-                found: None,
-                commit_message: None,
-            },
-        );
+        status.event(at(0), &agent_ended(None, None, Class::Answered, spent));
         status.event(at(0), &agent());
         status.event(at(0), &usage(0.25, 500));
         let expected = "iteration 2/10 · 0s · $1.75 · 2.5K tokens · agent thinking 0s";

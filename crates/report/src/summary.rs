@@ -169,8 +169,8 @@ pub struct CommitRangeCounts {
     pub own: u32,
 }
 
-/// The size of a change, as by `git diff --shortstat`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// The size of a change.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct DiffStat {
     pub files: u32,
     pub added: u32,
@@ -178,15 +178,25 @@ pub struct DiffStat {
 }
 
 impl DiffStat {
-    /// Parses ` 3 files changed, 5 insertions(+)`; parts that are zero are missing.
-    pub fn parse(text: &str) -> Option<DiffStat> {
-        let number = |what: &str| {
-            let part = text.split(',').find(|part| part.contains(what));
-            part.and_then(|part| part.split_whitespace().next()?.parse().ok())
-        };
-        let (added, removed) = (number("insertion"), number("deletion"));
-        let files = number("file")?;
-        Some(DiffStat { files, added: added.unwrap_or(0), removed: removed.unwrap_or(0) })
+    /// Parses `git diff --numstat -z`. `None` if nothing was changed but files that are not the agent's work.
+    fn parse(text: &str, is_own_file: fn(&str) -> bool) -> Option<DiffStat> {
+        let mut stat = DiffStat::default();
+        for line in text.split('\0') {
+            let mut fields = line.splitn(3, '\t');
+            let (Some(added), Some(removed), Some(path)) =
+                (fields.next(), fields.next(), fields.next())
+            else {
+                continue;
+            };
+            if !is_own_file(path) {
+                // Binary files have no lines.
+                let lines = |field: &str| field.parse::<u32>().unwrap_or(0);
+                stat.files += 1;
+                stat.added = stat.added.saturating_add(lines(added));
+                stat.removed = stat.removed.saturating_add(lines(removed));
+            }
+        }
+        (stat.files > 0).then_some(stat)
     }
 }
 

@@ -4,7 +4,7 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
-use crate::state_word::StateWord;
+use crate::state_word::{StateWord, end_cause};
 use crate::warning_text::{delivery_text, undelivered_text};
 use crate::width;
 use ralph_events::event::{Class, EndCause, Event, Exit, Outcome, Purpose, Stamp, WaitReason};
@@ -85,6 +85,17 @@ impl WorkerOutcome {
             | Outcome::PromptMissing
             | Outcome::InternalError => WorkerOutcome::Failed,
         }
+    }
+
+    /// Why the run ended, in the words of every view; `None` if its message says so.
+    fn cause(self) -> Option<&'static str> {
+        end_cause(match self {
+            WorkerOutcome::Limit => Outcome::LimitReached,
+            WorkerOutcome::Budget => Outcome::Budget,
+            WorkerOutcome::Stalled => Outcome::Stalled,
+            WorkerOutcome::Killed => Outcome::Interrupted,
+            WorkerOutcome::Complete | WorkerOutcome::Failed => return None,
+        })
     }
 
     fn status(self) -> WorkerStatus {
@@ -194,6 +205,42 @@ impl WorkerState {
         }
     }
 
+    /// The word of every view with why the run ended.
+    pub fn state_text(&self, is_alive: bool) -> String {
+        let word = self.state_word(is_alive);
+        let has_cause = matches!(word, StateWord::Ended | StateWord::Failed);
+        word.with_cause(self.cause().filter(|_| has_cause))
+    }
+
+    fn cause(&self) -> Option<&'static str> {
+        match self.outcome {
+            _ if self.exit_code == Some(exit_code::SCM_FAILED) => {
+                end_cause(Outcome::CompleteScmFailed)
+            }
+            Some(outcome) => outcome.cause(),
+            None if self.ended.is_some() => end_cause(Outcome::Interrupted),
+            None => None,
+        }
+    }
+
+    /// The state of a run that has ended, with its own words about that.
+    pub fn end_text(&self) -> String {
+        self.state_word(false).with_cause(self.end_message())
+    }
+
+    /// Completes "has ended".
+    pub fn end_clause(&self) -> String {
+        match (self.state_word(false), self.end_message()) {
+            (StateWord::Ended, Some(message)) => message.to_owned(),
+            _ => self.end_text(),
+        }
+    }
+
+    fn end_message(&self) -> Option<&str> {
+        let was_stopped = matches!(self.outcome, None | Some(WorkerOutcome::Killed));
+        self.message.as_deref().filter(|_| !was_stopped).or_else(|| self.cause())
+    }
+
     /// The pause begins after the current step.
     pub fn is_pausing(&self, is_alive: bool) -> bool {
         is_alive && self.status == WorkerStatus::Paused && self.paused_since.is_none()
@@ -212,8 +259,9 @@ impl WorkerState {
 
     /// Returns the working time until `now`.
     pub fn elapsed_ms(&self, now: DateTime) -> Option<u64> {
-        let until = match &self.paused_since {
-            Some(paused) => paused.parse().ok()?,
+        let ended = self.ended.as_ref().filter(|_| self.has_end());
+        let until = match self.paused_since.as_ref().or(ended) {
+            Some(time) => time.parse().ok()?,
             None => now,
         };
         Some(between_ms(&self.started, until)?.saturating_sub(self.paused_ms))
@@ -490,9 +538,14 @@ impl WorkerTracker {
         }
     }
 
-    /// Ends a worker whose loop is gone, with the lines that the loop would have written.
-    pub fn mark_killed(&mut self, time_ms: i64) -> WorkerLines {
+    /// Ends a worker whose loop is gone, with the lines that the loop would have written. `run` is what it has done.
+    pub fn mark_killed(&mut self, time_ms: i64, run: &RunState) -> WorkerLines {
         let time = self.time(time_ms);
+        if !run.is_empty() {
+            self.update_clock(run.clock.last_ms, run);
+            let last_alive = format_time(self.time(run.clock.last_ms));
+            self.state.paused_since.get_or_insert(last_alive);
+        }
         let mut lines = WorkerLines::default();
         let state = &mut self.state;
         if std::mem::take(&mut state.iteration_open) {

@@ -95,6 +95,33 @@ impl RunDir {
         read_journal(&self.journal())
     }
 
+    /// Reads the journal, and from other files how long the run worked after its last entry.
+    pub fn read_state(&self) -> io::Result<RunState> {
+        let mut state = self.read_journal().map(RunState::read)?;
+        self.add_last_alive(&mut state);
+        Ok(state)
+    }
+
+    /// Adds the working time after the last entry, by the times of the files that the run wrote.
+    pub fn add_last_alive(&self, state: &mut RunState) {
+        if state.end.is_none()
+            && let Some(time_ms) = self.last_alive_ms(state.clock.last_ms)
+        {
+            state.alive_at(time_ms);
+        }
+    }
+
+    /// The state of the run as `ralph ls` shows it.
+    pub fn state_file(&self) -> PathBuf {
+        self.path.join("state.json")
+    }
+
+    /// Leaves a sign of life for [`RunDir::read_state`]. Its loss only makes a killed run seem shorter.
+    pub fn touch(&self) {
+        let file = safe_fs::open_file(&self.state_file());
+        let _ = file.and_then(|file| file.set_modified(SystemTime::now()));
+    }
+
     pub fn raw(&self) -> PathBuf {
         self.path.join("raw.ndjson")
     }
@@ -177,7 +204,7 @@ impl RunDir {
 
     /// Returns the last time the run was alive, by the files it wrote: agents and guardrails print before an event
     /// says so. `last_ms` is the time of its last event.
-    pub fn last_alive_ms(&self, last_ms: i64) -> Option<i64> {
+    fn last_alive_ms(&self, last_ms: i64) -> Option<i64> {
         let times_are_its_own = modified_ms(&self.journal())
             .is_some_and(|time_ms| time_ms <= last_ms.saturating_add(FOREIGN_WRITE_MS));
         if !times_are_its_own {
@@ -187,8 +214,8 @@ impl RunDir {
         let kept = self.path.read_dir().into_iter().flatten().flatten();
         let logs = kept
             .filter(|it| guardrail_logs::iteration_of(&it.file_name().to_string_lossy()).is_some());
-        let written =
-            logs.map(|log| log.path()).chain([self.raw()]).filter_map(|path| modified_ms(&path));
+        let files = logs.map(|log| log.path()).chain([self.raw(), self.state_file()]);
+        let written = files.filter_map(|path| modified_ms(&path));
         let now_ms = in_ms(SystemTime::now())?;
         written.filter(|time_ms| (last_ms..=now_ms).contains(time_ms)).max()
     }

@@ -17,6 +17,7 @@ use ralph_process::{CommandOutput, Launch};
 use ralph_report::summary::Summary;
 use ralph_report::summary::commit_lookup::annotate_commits;
 use ralph_sandbox::Backend;
+use ralph_store::project::is_run_time_file;
 use ralph_store::{home, project_record};
 
 use super::{ActiveSandbox, RealWorld, Repository, Uncommitted};
@@ -196,6 +197,8 @@ impl Repository for RealWorld {
         }
         let root = self.project.root().to_owned();
         let is_in_repository = ralph_git::is_in_repository(&root);
-        annotate_commits(facts, is_in_repository, &mut |words| self.git_query(&root, words));
+        annotate_commits(facts, is_in_repository, is_run_time_file, &mut |words| {
+            self.git_query(&root, words)
+        });
     }
 }

@@ -1,5 +1,6 @@
 //! Every face of a run shows the same cost, tokens, iteration, duration and outcome, wherever its journal is cut:
 //! `ralph runs`, `ralph report`, the cards of the live screens, the terminal's status line, a worker's `state.json`, and what `notify.command` gets.
+//! A screen that saw a run die and come back shows what one shows that was opened later.
 
 mod random;
 
@@ -58,6 +59,8 @@ impl Figures {
 /// All faces of one run.
 struct Faces {
     state: RunState,
+    /// Of a screen that followed the run from its start.
+    followed: RunState,
     live: RunState,
     worker: WorkerTracker,
     status: StatusLine,
@@ -69,6 +72,7 @@ impl Faces {
     fn new() -> Faces {
         Faces {
             state: RunState::default(),
+            followed: RunState::default(),
             live: RunState::live(),
             worker: WorkerTracker::new(WorkerState::default(), TimeZone::UTC),
             status: StatusLine::ascii(|| TimeZone::UTC),
@@ -77,13 +81,26 @@ impl Faces {
         }
     }
 
-    fn take(&mut self, entry: &Entry<'_>) {
+    fn take(&mut self, entry: &Entry<'_>, next: Option<&Entry<'_>>) {
+        if let (Event::RunStarted { .. }, Some(Event::RunContinued { duration_ms, .. })) =
+            (&entry.event, next.map(|next| &next.event))
+        {
+            self.follow_to_death(*duration_ms);
+        }
+        self.followed.apply(entry);
         self.state.apply(entry);
         self.live.apply(entry);
         self.worker.apply(entry.at, &entry.event, &self.live);
         self.status.update(entry.at.time_ms, &self.live);
         self.clock_set_back |= entry.at.time_ms < self.last_ms;
         self.last_ms = entry.at.time_ms;
+    }
+
+    /// The screen knew from files what the journal learns from the resume: how long the run worked after its last entry.
+    fn follow_to_death(&mut self, duration_ms: u64) {
+        let unrecorded = duration_ms.saturating_sub(self.followed.duration_ms(None));
+        let unrecorded = i64::try_from(unrecorded).expect("a short time");
+        self.followed.alive_at(self.last_ms + unrecorded);
     }
 
     /// Compares the faces after `entry`, while the run is alive or after its process was killed.
@@ -101,7 +118,11 @@ impl Faces {
         let payload = notify_command::payload(entry.at, &entry.event, &summary, false);
         let payload: Value = serde_json::from_slice(&payload).expect("JSON");
         prop_assert_eq!(&Figures::of_report(&payload["report"]), &expected, "notify.command");
-        self.check_card(&expected, &runs["state"], alive)?;
+        let card = self.check_card(&expected, &runs["state"], alive)?;
+        let durations: Vec<u64> = card.bars.iter().map(|bar| bar.duration_ms).collect();
+        let reported: Vec<u64> =
+            summary.iterations.iter().map(|it| it.record.duration_ms).collect();
+        prop_assert_eq!(durations, reported, "time of each iteration, alive: {}", alive);
         if let Event::RunEnded { .. } = entry.event {
             prop_assert_eq!(&payload["duration_ms"], &json!(expected.duration_ms));
             prop_assert_eq!(&payload["outcome"], &expected.outcome);
@@ -118,20 +139,8 @@ impl Faces {
         expected: &Figures,
         state: &Value,
         alive: bool,
-    ) -> Result<(), TestCaseError> {
-        let card = RunCard::of(
-            &self.state,
-            &CardContext {
-                id: "r",
-                project: "p",
-                fallback_name: None,
-                is_alive: alive,
-                is_removed: false,
-                reading: None,
-                now_ms: self.last_ms + LATER_MS,
-                zone: &TimeZone::UTC,
-            },
-        );
+    ) -> Result<RunCard, TestCaseError> {
+        let card = self.card(&self.state, alive);
         prop_assert_eq!(&json!(card.state), state, "card");
         let outcome = self.state.outcome();
         let figures = Figures {
@@ -146,6 +155,29 @@ impl Faces {
         let is_over = outcome.is_some() || !alive;
         let running = card.bars.iter().filter(|bar| bar.result == BarResult::Running).count();
         prop_assert!(running <= usize::from(!is_over), "{:?}", card.bars);
+        Ok(card)
+    }
+
+    fn card(&self, state: &RunState, is_alive: bool) -> RunCard {
+        let context = CardContext {
+            id: "r",
+            project: "p",
+            fallback_name: None,
+            is_alive,
+            is_removed: false,
+            reading: None,
+            now_ms: self.last_ms + LATER_MS,
+            zone: &TimeZone::UTC,
+        };
+        RunCard::of(state, &context)
+    }
+
+    fn check_followed(&self) -> Result<(), TestCaseError> {
+        for is_alive in [true, false] {
+            let [followed, opened] =
+                [&self.followed, &self.state].map(|state| self.card(state, is_alive));
+            prop_assert_eq!(followed, opened, "followed and opened, alive: {}", is_alive);
+        }
         Ok(())
     }
 
@@ -205,10 +237,14 @@ impl Faces {
 /// Checks all faces after every entry. Returns the number of cuts.
 fn check(entries: &[Entry<'_>]) -> Result<usize, TestCaseError> {
     let mut faces = Faces::new();
-    for entry in entries {
-        faces.take(entry);
+    for (at, entry) in entries.iter().enumerate() {
+        faces.take(entry, entries.get(at + 1));
         faces.check(entry, true)?;
         faces.check(entry, false)?;
+        // The journal names the working time of a killed process when the next one has started.
+        if !matches!(entry.event, Event::RunStarted { .. }) {
+            faces.check_followed()?;
+        }
         check_live(&faces.state, &faces.live)?;
     }
     check_skimming(entries, &faces.state)?;

@@ -18,17 +18,41 @@ pub struct Clock {
     /// Time of the previous entry. Unlike `last_ms`, it follows a clock that was set back.
     #[serde(skip)]
     pub(super) previous_ms: Option<i64>,
+    /// Until the last process has said what it found.
+    #[serde(skip)]
+    before_start: Option<BeforeStart>,
+}
+
+/// What the journal said when a process started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct BeforeStart {
+    active_ms: u64,
+    /// The previous process worked on an iteration when it was killed.
+    is_iteration_open: bool,
 }
 
 impl Clock {
     /// A process starts the run or resumes it.
-    pub(super) fn start(&mut self, now_ms: i64) {
+    pub(super) fn start(&mut self, now_ms: i64, is_iteration_open: bool) {
         if self.previous_ms.is_none() {
             self.started_ms = Some(now_ms);
         }
         self.leave_idle(now_ms);
+        self.before_start = Some(BeforeStart { active_ms: self.active_ms, is_iteration_open });
         self.previous_ms = Some(now_ms);
         self.last_ms = self.last_ms.max(now_ms);
+    }
+
+    /// A resumed run had worked for `active_ms` before: a killed process may have done so after its last entry. Returns
+    /// how much of that belongs to an iteration.
+    pub(super) fn resumed_after(&mut self, active_ms: u64) -> u64 {
+        let Some(before) = self.before_start.take() else {
+            self.active_ms = self.active_ms.max(active_ms);
+            return 0;
+        };
+        let unrecorded_ms = active_ms.saturating_sub(before.active_ms);
+        self.active_ms = self.active_ms.saturating_add(unrecorded_ms);
+        if before.is_iteration_open { unrecorded_ms } else { 0 }
     }
 
     /// An entry was written at `now_ms`.

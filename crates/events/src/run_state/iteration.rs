@@ -149,18 +149,27 @@ impl IterationRecord {
         (self.ended, self.cut_off, self.vetoed) = (false, false, None);
     }
 
-    /// Adds the time up to `last_ms`, if its end was not recorded.
-    pub(super) fn stop(&mut self, last_ms: i64) {
-        if let Some(since_ms) = self.since_ms.take() {
-            self.duration_ms = self.duration_ms.saturating_add(millis_between(since_ms, last_ms));
-            self.ended_ms = Some(last_ms);
+    /// Adds the time up to `until_ms`, if its end was not recorded.
+    pub(super) fn stop(&mut self, until_ms: i64) {
+        self.duration_ms = self.active_ms(until_ms);
+        if self.since_ms.take().is_some() {
+            self.ended_ms = Some(until_ms);
         }
     }
 
-    /// Its time so far. Pass `now_ms` while the run works on it.
-    pub fn active_ms(&self, now_ms: Option<i64>) -> u64 {
-        let since = self.since_ms.zip(now_ms).map_or(0, |(since, now)| millis_between(since, now));
-        self.duration_ms.saturating_add(since)
+    pub(super) fn is_open(&self) -> bool {
+        self.since_ms.is_some()
+    }
+
+    /// It was worked on after its last entry.
+    pub(super) fn add_unrecorded(&mut self, ms: u64) {
+        self.duration_ms = self.duration_ms.saturating_add(ms);
+        self.ended_ms = self.ended_ms.map(|ended_ms| ended_ms.saturating_add_unsigned(ms));
+    }
+
+    pub(super) fn active_ms(&self, until_ms: i64) -> u64 {
+        let open_ms = self.since_ms.map_or(0, |since_ms| millis_between(since_ms, until_ms));
+        self.duration_ms.saturating_add(open_ms)
     }
 
     /// Leaves a pause out of its time.

@@ -15,6 +15,17 @@ impl RunState {
         }
     }
 
+    /// Returns the working time of an iteration so far. Pass `now_ms` for a run that is alive.
+    pub fn iteration_ms(&self, record: &IterationRecord, now_ms: Option<i64>) -> u64 {
+        record.active_ms(self.active_until_ms(now_ms))
+    }
+
+    /// When the last working time ended, or `now_ms`.
+    fn active_until_ms(&self, now_ms: Option<i64>) -> i64 {
+        let last_ms = self.clock.last_ms;
+        self.clock.idle_since_ms.unwrap_or_else(|| last_ms.max(now_ms.unwrap_or(last_ms)))
+    }
+
     /// No entry was applied.
     pub fn is_empty(&self) -> bool {
         self.clock.previous_ms.is_none()
@@ -57,14 +68,15 @@ impl RunState {
     /// Settles what is still open: the journal ends here, or a new process resumes the run.
     pub fn close(&mut self) {
         self.settle_attempt();
-        let last_ms = self.clock.last_ms;
-        self.end_pause(last_ms);
-        if let Activity::Waiting { .. } = self.activity {
-            // The wait keeps no end: its length is unknown.
+        // A wait keeps no end: its length is unknown.
+        if let Activity::Waiting { .. } | Activity::Paused { .. } | Activity::Parked { .. } =
+            self.activity
+        {
             self.activity = Activity::Idle;
         }
+        let until_ms = self.active_until_ms(None);
         if let Some(current) = self.iterations.last_mut() {
-            current.stop(last_ms);
+            current.stop(until_ms);
         }
         self.totals.settle_omitted();
     }
@@ -73,8 +85,9 @@ impl RunState {
     pub(super) fn tick(&mut self, at: Stamp, event: &Event<'_>) {
         let now = at.time_ms;
         if let Event::RunStarted { .. } = event {
+            let is_iteration_open = self.iterations.last().is_some_and(IterationRecord::is_open);
             self.close();
-            self.clock.start(now);
+            self.clock.start(now, is_iteration_open);
         } else {
             self.clock.advance(now, self.end.is_some());
         }

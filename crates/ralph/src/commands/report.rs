@@ -11,11 +11,10 @@ use ralph_events::event::Event;
 use ralph_events::journal;
 use ralph_events::json_writer;
 use ralph_events::run_state::RunState;
-use ralph_git as git;
+use ralph_monitor::read_summary_in;
 use ralph_report::output::OutputStream;
 use ralph_report::style::Capabilities;
 use ralph_report::summary::answer::last_answer;
-use ralph_report::summary::commit_lookup::{annotate_branch, annotate_commits};
 use ralph_report::summary::plain::{self, TextFormat};
 use ralph_report::summary::{Summary, html, title};
 use ralph_store::project::Project;
@@ -111,19 +110,12 @@ pub(crate) fn open_in_browser(run_id: &str) -> Result<(), Error> {
 
 fn summarize(project: &Project, dir: &RunDir) -> Result<Summary, Error> {
     let mut state = RunState::read(read_journal(dir)?);
-    if let Some(time_ms) = dir.last_alive_ms(state.clock.last_ms) {
-        state.alive_at(time_ms);
-    }
+    dir.add_last_alive(&mut state);
     let running_at = dir.is_running().then(|| jiff::Timestamp::now().as_millisecond());
-    let mut facts = Summary::of(&state, running_at);
-    // A run in progress may be about to send the notification.
-    facts.end.notify_pending &= running_at.is_none();
+    let mut facts = read_summary_in(project.root(), &state, running_at);
     if facts.info.run.is_empty() {
         facts.info.run.clone_from(&dir.id);
     }
-    let mut git = |words: &[&str]| git::run_git(words, project.root()).ok();
-    annotate_commits(&mut facts, git::is_in_repository(project.root()), &mut git);
-    annotate_branch(&mut facts, &mut git);
     // Without them, the report is only shorter.
     let _ = add_texts(&mut facts, dir);
     add_list_title(&mut facts, project.root());

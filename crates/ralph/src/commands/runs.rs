@@ -9,7 +9,6 @@ use crate::workers::registry::{Workers, only_match};
 use ralph_events::error::Error;
 use ralph_events::event::Event;
 use ralph_events::journal::{self, Entries};
-use ralph_events::run_state::RunState;
 use ralph_report::output::OutputStream;
 use ralph_report::run_table::{RunRow, damage_notes, json, table};
 use ralph_report::style::Style;
@@ -62,12 +61,7 @@ pub(super) fn list_runs(project: &Project) -> Result<Vec<RunDir>, Error> {
 }
 
 fn run_row(dir: &RunDir) -> RunRow {
-    let mut run = dir.read_journal().map_or_else(|_| RunState::default(), RunState::read);
-    if run.end.is_none()
-        && let Some(time_ms) = dir.last_alive_ms(run.clock.last_ms)
-    {
-        run.alive_at(time_ms);
-    }
+    let run = dir.read_state().unwrap_or_default();
     RunRow { id: dir.id.clone(), run, running: dir.is_running() }
 }
 

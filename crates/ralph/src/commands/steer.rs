@@ -10,7 +10,6 @@ use serde_json::json;
 
 use crate::cli::print;
 use crate::workers::registry::Workers;
-use crate::workers::store::end_text;
 use ralph_events::control_chars::strip_control_chars;
 use ralph_events::env_names::{QUESTIONS_DIR, RUN_ID};
 use ralph_events::error::Error;
@@ -148,8 +147,9 @@ pub fn tell(args: &TellArgs) -> Result<u8, Error> {
         Err(SendError::Io(err)) => return Err(send_error(&run, &err)),
         Err(SendError::Ended) => {
             let state = worker.load_state().known();
-            let how =
-                state.as_ref().map_or_else(String::new, |state| format!(": {}", end_text(state)));
+            let how = state
+                .as_ref()
+                .map_or_else(String::new, |state| format!(": {}", state.end_clause()));
             let is_complete = state.is_some_and(|state| state.is_complete());
             return Err(ended_error(&format!("{label} has ended{how}"), &handle, is_complete));
         }

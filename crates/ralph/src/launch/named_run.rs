@@ -85,7 +85,7 @@ impl NameReservation {
                 if worker.run().is_none_or(|(_, last)| last.id != run.id) {
                     worker.replace()?;
                 }
-                let previous = read_state(&run.path.join("state.json")).known();
+                let previous = read_state(&run.state_file()).known();
                 (Window { claim: worker.claim()?, worker, previous }, Some(lock))
             }
         };

@@ -15,6 +15,9 @@ use ralph_store::runs::RunDir;
 /// once, and so is every change in the background, where a run must stay visible.
 const SAVE_INTERVAL_MS: i64 = 100;
 
+/// How often a run without a terminal wakes up to leave a sign of life. With one, it does so at each tick.
+const TOUCH_INTERVAL_MS: i64 = 60_000;
+
 /// The files of a living run: [`StateFiles`] writes them, the control of the run repairs them.
 #[derive(Debug)]
 pub struct RunRecord {
@@ -60,7 +63,7 @@ impl RunRecord {
             self.worker.save_start_state(state)?;
         }
         self.worker.save(state)?;
-        match save_state(&self.run.path.join("state.json"), state) {
+        match save_state(&self.run.state_file(), state) {
             // The project is gone; the driver reports it.
             Err(err) if err.kind() != ErrorKind::NotFound => return Err(err),
             _ => {}
@@ -105,6 +108,8 @@ pub struct StateFiles {
     record: SharedRecord,
     tracker: WorkerTracker,
     saved_ms: i64,
+    /// The last sign of life.
+    touched_ms: i64,
     now_ms: i64,
     /// Something is not saved yet.
     is_pending: bool,
@@ -119,6 +124,7 @@ impl StateFiles {
             record,
             tracker,
             saved_ms: 0,
+            touched_ms: 0,
             now_ms: 0,
             is_pending: false,
             lines: Vec::new(),
@@ -189,19 +195,23 @@ impl Reporter for StateFiles {
     fn flush(&mut self) {
         if self.is_due() {
             self.is_pending = false;
-            self.saved_ms = self.now_ms;
+            (self.saved_ms, self.touched_ms) = (self.now_ms, self.now_ms);
             self.save_or_report();
         }
     }
 
     fn next_tick(&self) -> Option<i64> {
-        self.is_pending.then_some(self.saved_ms + SAVE_INTERVAL_MS)
+        Some(match self.is_pending {
+            true => self.saved_ms + SAVE_INTERVAL_MS,
+            false => self.touched_ms + TOUCH_INTERVAL_MS,
+        })
     }
 
     fn redraw(&mut self, cause: Redraw) {
         if let Redraw::Tick { now_ms } = cause {
-            self.now_ms = now_ms;
+            (self.now_ms, self.touched_ms) = (now_ms, now_ms);
             self.flush();
+            self.record.borrow().run.touch();
         }
     }
 
@@ -215,5 +225,25 @@ impl Reporter for StateFiles {
         if record.is_in_place() {
             record.worker.release();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_tick_leaves_a_sign_of_life() {
+        let home = tempfile::tempdir().unwrap();
+        let run = RunDir { id: "r".to_owned(), path: home.path().join("r") };
+        run.create().unwrap();
+        let worker = Worker::at("agent", home.path().join("workers/agent"));
+        let tracker = WorkerTracker::new(WorkerState::default(), jiff::tz::TimeZone::UTC);
+        let mut files = StateFiles::new(RunRecord::shared(worker, run.clone()), tracker);
+        let file = std::fs::File::create(run.state_file()).unwrap();
+        file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        files.redraw(Redraw::Tick { now_ms: 7 });
+        assert_ne!(file.metadata().unwrap().modified().unwrap(), SystemTime::UNIX_EPOCH);
+        assert_eq!(files.next_tick(), Some(7 + TOUCH_INTERVAL_MS));
     }
 }

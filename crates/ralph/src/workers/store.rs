@@ -14,7 +14,7 @@ use crate::launch::{LaunchSpec, start_record_v1};
 use crate::project_dir::report_change;
 use ralph_events::error::{Error, ErrorKind};
 use ralph_events::run_state::RunState;
-use ralph_report::worker_lines::{WorkerOutcome, WorkerState, WorkerTracker};
+use ralph_report::worker_lines::{WorkerState, WorkerTracker};
 use ralph_store::lock;
 use ralph_store::migration;
 use ralph_store::private_files;
@@ -99,7 +99,7 @@ impl Worker {
         if !self.is_past() || self.is_alive() {
             return Ok(());
         }
-        let how = self.load_state().known().map_or("interrupted".to_owned(), |it| end_text(&it));
+        let how = self.load_state().known().map_or("interrupted".to_owned(), |it| it.end_clause());
         let handle = self.handle();
         Err(Error::failed(format!("{} has ended: {how}", self.label()))
             .hint(format!("ralph status {handle}, ralph report {handle}")))
@@ -461,15 +461,6 @@ impl Worker {
         let error = Error::new(kind.unwrap_or(Failed), message);
         let hints = end["hints"].as_array().into_iter().flatten().filter_map(|it| it.as_str());
         Some(Err(hints.fold(error, Error::hint)))
-    }
-}
-
-/// How a run ended.
-pub fn end_text(state: &WorkerState) -> String {
-    let outcome = state.outcome.map_or("interrupted", WorkerOutcome::as_str);
-    match state.message.as_deref().filter(|_| state.outcome.is_some()) {
-        Some(message) => format!("{outcome} ({message})"),
-        None => outcome.to_owned(),
     }
 }
 

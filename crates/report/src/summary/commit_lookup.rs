@@ -11,10 +11,12 @@ const MAX_GIT_CALLS: usize = 200;
 const MAX_COUNT_FLAG: &str = "--max-count=500";
 
 /// Adds the commits that arrived together with others, marks those that no branch contains, and counts the range
-/// shown to the user. Records that there is no repository; leaves everything open if `git` does not answer.
+/// shown to the user. Records that there is no repository; leaves everything open if `git` does not answer. Files of
+/// ralph (`is_own_file`) do not count as changed.
 pub fn annotate_commits(
     facts: &mut Summary,
     is_in_repository: bool,
+    is_own_file: fn(&str) -> bool,
     git: &mut dyn FnMut(&[&str]) -> Option<String>,
 ) {
     facts.repository_gone = facts.commits().next().is_some() && !is_in_repository;
@@ -58,8 +60,9 @@ pub fn annotate_commits(
         if let Some(shown) = git(&["rev-list", &range, "--"]) {
             facts.count_range(&shown.lines().collect());
         }
-        let words = ["diff", "--shortstat", "--no-ext-diff", "--no-textconv", &range, "--"];
-        facts.diff_stat = git(&words).and_then(|stat| DiffStat::parse(&stat));
+        let words = ["diff", "--numstat", "-z", "--no-renames", "--no-ext-diff", "--no-textconv"];
+        let stat = git(&[&words[..], &[&range, "--"]].concat());
+        facts.diff_stat = stat.and_then(|stat| DiffStat::parse(&stat, is_own_file));
     }
 }
 
@@ -136,7 +139,7 @@ mod tests {
             });
         }
         facts.head = Some(find("three"));
-        annotate_commits(&mut facts, true, &mut |words| ask_git(at, words));
+        annotate_commits(&mut facts, true, |_| false, &mut |words| ask_git(at, words));
         let subjects: Vec<&str> = facts.commits().map(|commit| commit.subject.as_str()).collect();
         assert_eq!(
             subjects,
@@ -152,8 +155,12 @@ mod tests {
         git(at, &["init", "-q", "-b", "main"]);
         git(at, &["commit", "-q", "--allow-empty", "-m", "base"]);
         git(at, &["switch", "-q", "-c", "ralph/x"]);
-        std::fs::write(at.join("new"), "1\n2\n").unwrap();
-        git(at, &["add", "new"]);
+        std::fs::create_dir(at.join(".ralph")).unwrap();
+        for (name, text) in [("new", "1\n2\n"), (".ralph/.gitignore", "/runs\n")] {
+            std::fs::write(at.join(name), text).unwrap();
+        }
+        std::fs::write(at.join("image"), b"\0\x01").unwrap();
+        git(at, &["add", "."]);
         git(at, &["commit", "-q", "-m", "work"]);
         let id = |name| git(at, &["rev-parse", name]).trim().to_owned();
 
@@ -169,8 +176,8 @@ mod tests {
             is_detached: false,
         });
         let mut ask = |words: &[&str]| ask_git(at, words);
-        annotate_commits(&mut facts, true, &mut ask);
-        assert_eq!(facts.diff_stat, Some(DiffStat { files: 1, added: 2, removed: 0 }));
+        annotate_commits(&mut facts, true, |path| path == ".ralph/.gitignore", &mut ask);
+        assert_eq!(facts.diff_stat, Some(DiffStat { files: 2, added: 2, removed: 0 }));
         annotate_branch(&mut facts, &mut ask);
         assert_eq!(facts.default_branch.as_deref(), Some("main"));
         git(at, &["switch", "-q", "main"]);

@@ -75,7 +75,10 @@ pub(super) fn rows(
     }
     let (first, rest) = iterations.split_at(first);
     let (middle, last) = rest.split_at(rest.len() - last);
-    let cells = ["…", &format!("{} more", middle.len()), "", "", ""].map(str::to_owned);
+    let number = |it: Option<&IterationSummary>| it.map_or(0, |it| it.record.number);
+    let (from, to) = (number(middle.first()), number(middle.last()));
+    let hidden = format!("iterations {from} to {to}: ralph report --json");
+    let cells = ["…", &hidden, "", "", ""].map(str::to_owned);
     let middle = IterationRow { cells, notes: Vec::new() };
     first.iter().map(row).chain([middle]).chain(last.iter().map(row)).collect()
 }

@@ -53,8 +53,8 @@ fn end_sentence(facts: &Summary, outcome: Outcome) -> String {
             return format!("Not done: it reached its limit of {limit}.");
         }
         Outcome::Interrupted => {
-            let by = facts.end.stopped_by.as_ref().map(|signal| format!(" by {signal}"));
-            return format!("Stopped{}{}.", by.unwrap_or_default(), position(facts));
+            let how = facts.end.stopped_by.as_ref().map(|signal| format!(" ({signal})"));
+            return format!("Stopped by you{}{}.", how.unwrap_or_default(), position(facts));
         }
         Outcome::Budget | Outcome::Stalled => "Stopped",
         Outcome::AgentFailed if matches!(last, Some(Class::RateLimited | Class::Overloaded)) => {

@@ -117,7 +117,7 @@ impl TextPage {
         }
         self.heading("  ", "Iterations");
         self.cells(&COLUMNS.map(str::to_owned), "");
-        for IterationRow { cells, notes } in iteration::rows(iterations, 3, 12) {
+        for IterationRow { cells, notes } in iteration::rows(iterations, 5, 25) {
             let (failures, remarks): (Vec<_>, Vec<_>) =
                 notes.into_iter().partition(|note| note.is_failure);
             let remarks: Vec<String> = remarks.into_iter().map(|note| note.text).collect();

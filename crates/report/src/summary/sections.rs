@@ -235,6 +235,7 @@ fn guidance_lines(facts: &Summary) -> Vec<String> {
     let place = |delivered_in: Option<u32>| match delivered_in {
         Some(iteration) => format!("iteration {iteration}"),
         None if facts.activity.is_some() => "waits for the next prompt".to_owned(),
+        None if facts.end.outcome.is_none() => "goes into the next prompt on resume".to_owned(),
         None => "not delivered: the run ended first".to_owned(),
     };
     let answers = facts.steering.questions.iter().filter_map(|question| {

@@ -32,16 +32,7 @@ impl TerminalReporter {
         let loud = !self.style.quiet;
         match event {
             Event::RunStarted { .. } => self.run_started(at, event),
-            Event::RunContinued { after, iterations, cut_off, unchecked, usage, .. } if loud => {
-                let next = cut_off.or(*unchecked).unwrap_or(iterations.saturating_add(1));
-                let run_id = short_id(&run.info.run);
-                let mut pen = self.line(at, Paragraph::Run);
-                pen.text("Resuming run ").untrusted(run_id);
-                pen.text(&format!(": iteration {next} of {}", run.info.max_iterations));
-                if let Some(dollars) = usage.cost_usd {
-                    pen.text(&format!(", {} spent so far", text::format_dollars(dollars)));
-                }
-                pen.end();
+            Event::RunContinued { after, cut_off, unchecked, usage, .. } if loud => {
                 let mut pen = self.line(at, Paragraph::Run);
                 pen.text(&format!("Resumed after {}", continued_after_text(*after)));
                 if let Some(iteration) = cut_off {
@@ -49,6 +40,9 @@ impl TerminalReporter {
                 }
                 if let Some(iteration) = unchecked {
                     pen.text(&format!(": checking the work of iteration {iteration} first"));
+                }
+                if let Some(dollars) = usage.cost_usd {
+                    pen.text(&format!(", {} spent so far", text::format_dollars(dollars)));
                 }
                 pen.text(".").end();
             }

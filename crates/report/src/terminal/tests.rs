@@ -4,6 +4,7 @@ use super::speech::{MAX_TEXT, MAX_THINKING};
 use super::*;
 use crate::output::tests::Sink;
 use crate::replay::replay;
+use crate::sample_events;
 use crate::worker_lines::KILL_REASON;
 use ralph_events::event::{
     Class, Commit, Entry, Exit, FailAction, Failure, FailureKind, Feedback, Leftover, Outcome,
@@ -324,21 +325,7 @@ fn agent_output_contains_no_terminal_controls() {
         },
         Event::AgentStarted { purpose: Purpose::Work, pid: 1, argv: vec![evil.to_owned()] },
         run_started(evil, 1),
-        Event::RunEnded {
-            branch: None,
-            last_failure: None,
-            used_up: None,
-            outcome: Outcome::InternalError,
-            exit_code: 1,
-            message: evil.into(),
-            iterations: 1,
-            cut_off: false,
-            duration_ms: 1,
-            usage: Usage::default(),
-            tools: 0,
-            tool_errors: 0,
-            notify: false,
-        },
+        sample_events::run_ended(Outcome::InternalError, 1, evil, 1),
     ];
     let style = Style { verbose: true, ..emoji() };
     let (out, err) = render(style, &events);

@@ -94,7 +94,7 @@ pub(crate) fn describe_outcome(outcome: Outcome) -> &'static str {
         Outcome::Complete => "Done",
         Outcome::CompleteScmFailed => "Done, but an SCM task failed",
         Outcome::LimitReached => "Not done: iteration limit reached",
-        Outcome::Interrupted => "Interrupted",
+        Outcome::Interrupted => "Stopped by you",
         Outcome::Budget => "Stopped",
         Outcome::Stalled => "Stopped: no progress",
         Outcome::AgentFailed => "Failed",

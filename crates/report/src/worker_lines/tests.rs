@@ -1,4 +1,5 @@
 use super::*;
+use crate::sample_events::{self, run_started};
 use ralph_events::event::{Usage, WaitReason};
 
 /// A tracker with the state of its run.
@@ -30,23 +31,7 @@ fn at(iteration: u32) -> Stamp {
 }
 
 fn agent_ended(exit: Exit, ended_by: Option<EndCause>, class: Class) -> Event<'static> {
-    Event::AgentEnded {
-        purpose: Purpose::Work,
-        exit: Some(exit),
-        ended_by,
-        class,
-        failure: None,
-        duration_ms: 0,
-        usage: Usage::default(),
-        tools: 0,
-        tool_errors: 0,
-        denied: 0,
-        repeats_prompt: false,
-        filter_errors: 0,
-        complete: None,
-        found: None,
-        commit_message: None,
-    }
+    sample_events::agent_ended(Some(exit), ended_by, class, Usage::default())
 }
 
 fn iteration_ended(class: Class, duration_ms: u64) -> Event<'static> {
@@ -193,25 +178,6 @@ fn success_resets_failures_and_inactivity_is_no_failure() {
         (follower.tracker.state.consecutive_failures, follower.tracker.state.total_failures),
         (0, 1)
     );
-}
-
-fn run_started() -> Event<'static> {
-    Event::RunStarted {
-        branch: None,
-        streams_text: false,
-        name: None,
-        plain_text: false,
-        setup: None,
-        run: "r".into(),
-        version: "0".into(),
-        command: "spawn".into(),
-        directory: "/p".into(),
-        pid: 1,
-        agent: "claude".into(),
-        prompt: "p".into(),
-        completion: "c".into(),
-        max_iterations: 4,
-    }
 }
 
 fn continued(unchecked: Option<u32>) -> Event<'static> {
@@ -446,5 +412,33 @@ fn word_of_the_state_file_is_that_of_the_journal() {
     ] {
         let state: WorkerState = serde_json::from_str(file).unwrap();
         assert_eq!(state.state_word(true), word, "{file}");
+    }
+}
+
+#[test]
+fn lists_have_the_same_words_for_every_end() {
+    use Outcome::*;
+    for (outcome, words) in [
+        (Complete, "complete"),
+        (CompleteScmFailed, "failed (SCM task failed)"),
+        (LimitReached, "ended (iteration limit)"),
+        (Budget, "ended (budget used up)"),
+        (Interrupted, "ended (stopped by you)"),
+        (Stalled, "failed (no progress)"),
+        // The file of a worker has one outcome for several failures.
+        (AgentFailed, "failed"),
+        (CredentialsRefused, "failed"),
+    ] {
+        let exit_code = if outcome == CompleteScmFailed { exit_code::SCM_FAILED } else { 1 };
+        let mut follower = follower();
+        follower.apply(at(1), &run_ended(outcome, exit_code, 1));
+        assert_eq!(follower.tracker.state.state_text(false), words);
+        let (id, run) = ("r".to_owned(), follower.run.clone());
+        let row = crate::run_table::RunRow { id, run, running: false };
+        let table = crate::run_table::table(&[row], &TimeZone::UTC, 0, None);
+        assert!(table.contains(words), "{words}: {table}");
+        let text = follower.tracker.state.end_text();
+        let message = if outcome == Interrupted { "stopped by you" } else { "the message" };
+        assert!(text.ends_with(&format!("({message})")), "{text}");
     }
 }

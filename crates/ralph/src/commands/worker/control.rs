@@ -12,7 +12,7 @@ use crate::commands::resume::ResumeArgs;
 use crate::executors::executor_of;
 use crate::workers::registry::Workers;
 use crate::workers::selection::for_each_worker;
-use crate::workers::store::{StoredState, Worker, end_text};
+use crate::workers::store::{StoredState, Worker};
 use crate::workers::watch::WorkerWatcher;
 use ralph_events::env_names;
 use ralph_events::error::Error;
@@ -134,7 +134,7 @@ fn resume_one(
     // Just ended, and about to exit.
     let alive = alive && !(state.status.has_ended() && worker.wait_or_kill());
     if state.is_complete() {
-        warn(&format!("{label} has ended: {}", end_text(&state)));
+        warn(&format!("{label} has ended: {}", state.end_clause()));
         return Ok(());
     }
     if alive && !can_resume(&state, alive) {
@@ -264,8 +264,9 @@ fn end_dead_worker(worker: &Worker) -> Result<(), Error> {
     if state.status.has_ended() {
         return Ok(());
     }
+    let run = worker.run().and_then(|(_, run)| run.read_state().ok()).unwrap_or_default();
     let mut tracker = WorkerTracker::new(state, TimeZone::system());
-    let update = tracker.mark_killed(Timestamp::now().as_millisecond());
+    let update = tracker.mark_killed(Timestamp::now().as_millisecond(), &run);
     worker
         .append_log(&update.log_lines)
         .and_then(|()| worker.save(&tracker.state))

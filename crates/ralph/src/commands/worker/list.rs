@@ -7,7 +7,6 @@ use crate::workers::registry::Workers;
 use crate::workers::store::{StoredState, Worker};
 use ralph_events::control_chars::strip_control_chars;
 use ralph_events::error::Error;
-use ralph_events::exit_code;
 use ralph_events::json_writer;
 use ralph_events::text;
 use ralph_report::output::OutputStream;
@@ -24,11 +23,23 @@ struct WorkerRow {
     worker: Worker,
     state: StoredState,
     alive: bool,
+    /// Working time.
+    elapsed_ms: Option<u64>,
 }
 
 impl WorkerRow {
     fn new(worker: Worker) -> WorkerRow {
-        WorkerRow { state: worker.load_state(), alive: worker.is_alive(), worker }
+        let (state, alive) = (worker.load_state(), worker.is_alive());
+        let elapsed_ms = match &state {
+            // Only the journal knows how long a killed run has worked.
+            StoredState::State(state) if !alive && !state.has_end() => {
+                let run = worker.run().and_then(|(_, run)| run.read_state().ok());
+                run.map(|run| run.duration_ms(None))
+            }
+            StoredState::State(state) => state.elapsed_ms(jiff::Zoned::now().datetime()),
+            _ => None,
+        };
+        WorkerRow { worker, state, alive, elapsed_ms }
     }
 
     /// For scripts: must not change.
@@ -47,15 +58,8 @@ impl WorkerRow {
     /// For people: the same words as everywhere.
     fn described_status(&self) -> String {
         let StoredState::State(state) = &self.state else { return self.status().to_owned() };
-        let word = word(state, self.alive);
-        match state.outcome {
-            _ if has_failed_scm(state) => format!("{word} (SCM)"),
-            Some(outcome) if state.status.has_ended() && outcome.as_str() != word => {
-                format!("{word} ({})", outcome.as_str())
-            }
-            None if word == "ended" => format!("{word} (stopped)"),
-            _ => word.to_owned(),
-        }
+        requested_word(state, self.alive)
+            .map_or_else(|| state.state_text(self.alive), str::to_owned)
     }
 
     /// Order of the table: needs you, working, waiting, done. Times in `state.json` sort as text.
@@ -85,16 +89,12 @@ impl WorkerRow {
     }
 }
 
-fn has_failed_scm(state: &WorkerState) -> bool {
-    state.exit_code == Some(exit_code::SCM_FAILED)
-}
-
 /// `pausing` and `stopping` until the run has done so.
-fn word(state: &WorkerState, alive: bool) -> &'static str {
+fn requested_word(state: &WorkerState, alive: bool) -> Option<&'static str> {
     match () {
-        () if alive && state.stopping => "stopping",
-        () if state.is_pausing(alive) => "pausing",
-        () => state.state_word(alive).as_str(),
+        () if alive && state.stopping => Some("stopping"),
+        () if state.is_pausing(alive) => Some("pausing"),
+        () => None,
     }
 }
 
@@ -163,7 +163,7 @@ fn to_json_object(row: &WorkerRow) -> serde_json::Value {
         "status": row.status(),
         "outcome": state.and_then(|state| state.outcome),
         "alive": row.alive,
-        "elapsed_seconds": state.and_then(|it| elapsed_ms(it, row.alive)).map(|ms| ms / 1000),
+        "elapsed_seconds": row.elapsed_ms.map(|ms| ms / 1000),
         "average_seconds": state.and_then(|state| state.average_ms()).map(|ms| ms / 1000),
         "left_seconds": state.and_then(|state| state.remaining_ms()).map(|ms| ms / 1000),
         "cost_usd": state.and_then(|state| state.cost_usd),
@@ -175,15 +175,6 @@ fn to_json_object(row: &WorkerRow) -> serde_json::Value {
         "state": state,
         "error": error,
     })
-}
-
-fn elapsed_ms(state: &WorkerState, alive: bool) -> Option<u64> {
-    let last = match (&state.ended, &state.last_event_time) {
-        (Some(ended), _) if state.status.has_ended() => Some(ended),
-        (_, last) => last.as_ref().filter(|_| !alive),
-    };
-    let until = last.map_or_else(|| Ok(jiff::Zoned::now().datetime()), |time| time.parse());
-    state.elapsed_ms(until.ok()?)
 }
 
 /// `12s`, `3m 42s`, `5h 7m`.
@@ -220,15 +211,15 @@ fn row(row: &WorkerRow) -> [String; COLUMNS.len()] {
         StoredState::State(state) => render(state).unwrap_or_else(dash),
         _ => dash(),
     };
-    let (elapsed, remaining) = match &row.state {
-        StoredState::State(state) => (elapsed_ms(state, row.alive), remaining_ms(state, row.alive)),
-        _ => (None, None),
+    let remaining = match &row.state {
+        StoredState::State(state) => remaining_ms(state, row.alive),
+        _ => None,
     };
     [
         row.worker.name.clone(),
         row.described_status(),
         of_state(|state| Some(format!("{}/{}", state.current_iteration, state.max_iterations))),
-        elapsed.map_or_else(dash, rough_duration),
+        row.elapsed_ms.map_or_else(dash, rough_duration),
         of_state(|state| state.average_ms().map(rough_duration)),
         remaining.map_or_else(dash, rough_duration),
         of_state(|state| cost_text(state.cost())),
@@ -270,7 +261,7 @@ fn status_text(args: &StatusArgs) -> Result<String, Error> {
                 &state,
                 one.worker.handle(),
                 one.alive,
-                elapsed_ms(&state, one.alive),
+                one.elapsed_ms,
             )))
         }
         (StatusFormat::Text, all) => {
@@ -284,7 +275,7 @@ fn status_text(args: &StatusArgs) -> Result<String, Error> {
 fn describe_worker(row: &WorkerRow) -> String {
     let name = &row.worker.name;
     match &row.state {
-        StoredState::State(state) => describe(state, name, row.alive, elapsed_ms(state, row.alive)),
+        StoredState::State(state) => describe(state, name, row.alive, row.elapsed_ms),
         StoredState::Missing => format!("Ralph Loop: {name}\nStatus: {}\n", row.status()),
         StoredState::Invalid(why) => {
             let path = row.worker.state_path();
@@ -295,17 +286,15 @@ fn describe_worker(row: &WorkerRow) -> String {
 
 /// `handle` selects the run on a command line.
 fn describe(state: &WorkerState, handle: &str, alive: bool, elapsed_ms: Option<u64>) -> String {
-    let mut status = word(state, alive).to_owned();
-    let details = if state.status.has_ended() {
-        state.message.clone()
-    } else if !alive {
-        Some(format!("continue it with `ralph resume {handle}`"))
-    } else {
-        state.last_event.clone().filter(|_| state.waiting)
+    let word = || state.state_word(alive);
+    let status = match requested_word(state, alive) {
+        Some(word) => word.to_owned(),
+        None if state.status.has_ended() => state.end_text(),
+        None if !alive => {
+            word().with_cause(Some(&format!("continue it with `ralph resume {handle}`")))
+        }
+        None => word().with_cause(state.last_event.as_deref().filter(|_| state.waiting)),
     };
-    if let Some(details) = details {
-        status.push_str(&format!(" ({details})"));
-    }
     let iteration = format!("{}/{}", state.current_iteration, state.max_iterations);
     let inactivity = match state.inactivity_timeout {
         0 => "none".to_owned(),
@@ -400,13 +389,32 @@ Directory: /src
     }
 
     #[test]
-    fn time_of_a_run_stops_with_its_process() {
+    fn killed_run_shows_the_working_time_of_its_journal() {
+        let home = tempfile::tempdir().unwrap();
+        let project = Project::new(&home.path().join("p"), home.path());
+        let run = project.run_dir("20261115-200000-0000");
+        run.create().unwrap();
+        let entry = |minute: u32, event: &str| {
+            format!(
+                r#"{{"time":"2026-11-15T20:{minute}:00.000Z","iteration":1,"attempt":1,{event}}}"#
+            ) + "\n"
+        };
+        let journal = [
+            entry(10, r#""event":"iteration_started","max_iterations":5"#),
+            entry(20, r#""event":"note","message":"at work""#),
+        ];
+        std::fs::write(run.journal(), journal.concat()).unwrap();
+        let worker = Worker::at("agent", home.path().join("workers/agent"));
+        worker.create().unwrap();
         let state = WorkerState {
-            started: "2024-01-15T10:30:00.000000".into(),
-            last_event_time: Some("2024-01-15T10:30:07.000000".into()),
+            directory: project.root().display().to_string(),
+            run_id: Some(run.id.clone()),
+            started: "2026-11-15T20:00:00.000000".into(),
+            last_event_time: Some("2026-11-15T20:00:01.000000".into()),
             ..WorkerState::default()
         };
-        assert_eq!(elapsed_ms(&state, false), Some(7_000));
-        assert!(elapsed_ms(&state, true) > Some(7_000));
+        worker.save(&state).unwrap();
+        let row = WorkerRow::new(worker);
+        assert_eq!((row.alive, row.elapsed_ms), (false, Some(600_000)));
     }
 }

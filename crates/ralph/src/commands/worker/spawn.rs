@@ -199,7 +199,7 @@ pub(crate) fn resume_in_background(
     let failed = |err: io::Error| worker_files_error(&worker, &err);
     // The name may be that of another run by now.
     let other_files = if is_last { None } else { worker.archive().map_err(failed)? };
-    let before = *read_state(&run.path.join("state.json")).known().unwrap_or_default();
+    let before = *read_state(&run.state_file()).known().unwrap_or_default();
     let state = WorkerState {
         run_id: Some(run.id.clone()),
         directory: project.root().to_string_lossy().into_owned(),

@@ -158,7 +158,7 @@ fn summary_of_stopped_wait_shows_pending_reset_time() {
         let text = unwrapped(&read(events, None));
         let limit = "Next The rate limit ends at 1970-01-01 01:00:00. ralph resume ab12";
         assert_eq!(text.contains(limit), is_shown, "{text}");
-        let by = " — ended run ab12 Stopped by SIGTERM in iteration 1.";
+        let by = " — ended run ab12 Stopped by you (SIGTERM) in iteration 1.";
         assert_eq!(text.contains(by), end, "{text}");
     }
 }

@@ -68,7 +68,7 @@ fn summary_of_complete_branch_shows_size_and_merge_commands() {
     );
     facts.title = "Password reset".to_owned();
     facts.info.branch = Some("ralph/reset".to_owned());
-    facts.diff_stat = DiffStat::parse(" 31 files changed, 1204 insertions(+), 310 deletions(-)\n");
+    facts.diff_stat = Some(DiffStat { files: 31, added: 1204, removed: 310 });
     facts.remaining.stories = Some((12, 12));
     facts.answer = Some("It is sent in the background.\n\nBoth tests pass.".to_owned());
     facts.default_branch = Some("main".to_owned());
@@ -101,7 +101,7 @@ Next
     let colored = plain::TextFormat::Plain { color: true, width: None };
     let text = plain::render(&facts, &TimeZone::UTC, colored);
     assert!(text.contains("\u{1b}[32mcomplete\u{1b}[0m"), "{text:?}");
-    assert_eq!(DiffStat::parse(""), None);
+    assert_eq!(DiffStat::parse("", |_| false), None);
 }
 
 #[test]
