@@ -50,6 +50,15 @@ const live = (page) => page.locator("#live[data-state=live]").waitFor();
 const clean = (page) => { assert.deepEqual(page.foreign, []); assert.deepEqual(page.problems, []); };
 const rowOf = (page, name) => page.locator(".row", { hasText: name });
 
+// A page without a script does not change by itself.
+async function reloadUntil(page, text) {
+  const deadline = Date.now() + 10_000;
+  while ((await page.getByText(text).count()) === 0) {
+    assert.ok(Date.now() < deadline, `the page never shows ${text}`);
+    await page.reload();
+  }
+}
+
 async function test(name, run) {
   const start = Date.now();
   try { await run(); } catch (error) {
@@ -127,7 +136,7 @@ await test("starts a run from the form", async () => {
   await page.getByLabel("Isolate the agent").uncheck();
   fs.renameSync(project, `${project}-away`);
   await page.getByRole("button", { name: "Start" }).click();
-  await page.locator(".told.bad", { hasText: "no run has ever worked in that directory" }).waitFor();
+  await page.locator(".told.bad", { hasText: "No run has ever worked in that directory" }).waitFor();
   fs.renameSync(`${project}-away`, project);
   assert.equal(await page.locator("#prompt").inputValue(), "first line\n<response>DONE</response>");
   await page.getByRole("button", { name: "Start" }).click();
@@ -246,13 +255,11 @@ await test("works without JavaScript", async () => {
   const run = await loop("zeta", [{ print: "plain words" }, waitHere("z1")]);
   await page.goto(server.full);
   await rowOf(page, "zeta").locator("a").click();
-  await page.getByText("plain words").waitFor();
+  await reloadUntil(page, "plain words");
   await page.locator("#tell").fill("No script here.");
   await page.getByRole("button", { name: "Send" }).click();
   await page.waitForURL(/\/runs\/[^/]+$/);
-  await page.waitForTimeout(100);
-  await page.reload();
-  await page.getByText("No script here.").waitFor();
+  await reloadUntil(page, "No script here.");
   for (const tab of ["Stories", "Diff", "Checks", "Costs", "Report", "Activity"]) {
     await page.locator(".tabs").getByText(tab, { exact: false }).click();
     await page.locator(`.tabs [aria-current]`, { hasText: tab }).waitFor();

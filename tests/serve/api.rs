@@ -228,6 +228,20 @@ fn question_is_listed_and_answered() {
 }
 
 #[test]
+fn question_says_whether_the_run_waits() {
+    let project = Project::new();
+    project.settings(&json!({"questions": "wait"}));
+    let agent = project.fake_agent(&json!([{"print": "<question>Tabs or spaces?</question>"}]));
+    let run = project.ralph(["run", "-n", "2", "-p", "do it", "--"]).args(agent).start();
+    let server = Server::start(&project, &[]);
+    project.wait_for_event("parked");
+    wait_until(LONG, || server.get("/").text.contains("The run waits for it."));
+    let id = server.only_run()["id"].as_str().expect("an id").to_owned();
+    server.post(&format!("/api/runs/{id}/stop"), &json!({"now": true})).code(200);
+    run.wait();
+}
+
+#[test]
 fn metrics_count_runs_and_figures() {
     let project = Project::new();
     let agent = project.fake_agent(&json!([{"print": "<response>DONE</response>"}]));

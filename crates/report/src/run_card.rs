@@ -53,6 +53,8 @@ pub struct RunCard {
     /// It pauses or stops once the current step has ended.
     pub is_pausing: bool,
     pub is_stopping: bool,
+    /// It waits for the answer to its question.
+    pub is_parked: bool,
     pub is_alive: bool,
     pub pid: u32,
     pub iteration: u32,
@@ -115,6 +117,7 @@ impl RunCard {
             group,
             is_pausing: !is_over && run.requests.pause && is_waiting_for_pause,
             is_stopping: !is_over && run.requests.stop.is_some(),
+            is_parked: matches!(run.activity, Activity::Parked { .. }),
             is_alive,
             pid: info.pid,
             iteration: run.totals.iteration,

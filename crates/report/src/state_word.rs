@@ -65,6 +65,17 @@ pub fn end_cause(outcome: Outcome) -> Option<&'static str> {
 }
 
 impl StateWord {
+    pub const ALL: [StateWord; 8] = [
+        StateWord::Working,
+        StateWord::Waiting,
+        StateWord::Paused,
+        StateWord::Asks,
+        StateWord::Complete,
+        StateWord::Ended,
+        StateWord::Failed,
+        StateWord::Interrupted,
+    ];
+
     pub fn of(run: &RunState, is_running: bool) -> StateWord {
         match (run.outcome(), &run.activity) {
             (Some(outcome), _) => StateWord::of_outcome(outcome),

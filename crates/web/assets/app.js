@@ -153,7 +153,7 @@
       answer = await response.json();
     } catch { answer = { error: "the server does not answer", hint: "Nothing was sent." }; }
     if (answer.error) {
-      note.textContent = `${answer.error}. ${answer.hint || ""}`;
+      note.textContent = [answer.error, answer.hint].filter(Boolean).map((it) => it[0].toUpperCase() + it.slice(1)).join(". ");
       note.classList.add("bad");
       return;
     }

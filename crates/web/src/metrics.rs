@@ -13,17 +13,6 @@ use ralph_report::state_word::StateWord;
 
 use crate::app::App;
 
-const STATES: [StateWord; 8] = [
-    StateWord::Working,
-    StateWord::Waiting,
-    StateWord::Paused,
-    StateWord::Asks,
-    StateWord::Complete,
-    StateWord::Ended,
-    StateWord::Failed,
-    StateWord::Interrupted,
-];
-
 pub(crate) async fn metrics(State(app): State<App>) -> Response {
     let now_ms = app.now_ms();
     let text = app.hub.ask(move |monitor| render(monitor, now_ms)).await.unwrap_or_default();
@@ -53,7 +42,7 @@ const FIGURES: [Figure; 5] = [
 /// Runs on the monitor's thread.
 fn render(monitor: &Monitor, now_ms: i64) -> String {
     let cards = monitor.cards(now_ms);
-    let mut states: BTreeMap<&str, usize> = STATES.map(|state| (state.as_str(), 0)).into();
+    let mut states: BTreeMap<&str, usize> = StateWord::ALL.map(|state| (state.as_str(), 0)).into();
     for card in &cards {
         *states.entry(card.state.as_str()).or_default() += 1;
     }

@@ -57,7 +57,7 @@ pub(crate) fn page(
     failure: Option<&Failure>,
 ) -> Page {
     let body = html! {
-        p { a class="back" href=(app.link("/")) { "‹ All runs" } }
+        div class="bk" { a class="back" href=(app.link("/")) { "‹ All runs" } }
         div class="rh" { h1 { "New run" } }
         @if projects.is_empty() {
             p class="sub nothing" {
@@ -91,7 +91,7 @@ fn fields(
             p class="sub" id="done" {
                 "The run is done when the agent answers " code { "<response>DONE</response>" } " and the check passes. Ask for that answer in the prompt."
             }
-            label for="check" { "Check " span class="sub" { "a command that must succeed, such as the tests" } }
+            label for="check" { "Check " span class="sub" { "a command that must succeed" } }
             input id="check" name="check" value=(form.check) autocomplete="off" autocapitalize="off" spellcheck="false";
             div class="pair" {
                 div {
@@ -111,7 +111,7 @@ fn fields(
             label class="tick" { input type="checkbox" name="sandbox" checked[form.sandbox.is_some()]; "Isolate the agent in a sandbox" }
             button class="pri" { "Start" }
             p class={ "sub told" @if problem.is_some() { " bad" } } role="status" {
-                @if let Some((message, hint)) = &problem { (capitalize(message)) ". " (hint) }
+                @if let Some((message, hint)) = &problem { (capitalize(message)) ". " (capitalize(hint)) }
             }
         }
     }

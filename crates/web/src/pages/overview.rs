@@ -220,10 +220,7 @@ impl AttentionBox<'_> {
 }
 
 fn meanwhile(card: &RunCard) -> &'static str {
-    match card.now.text().starts_with("waits for you") {
-        true => "The run waits for it.",
-        false => "The run continues meanwhile.",
-    }
+    if card.is_parked { "The run waits for it." } else { "The run continues meanwhile." }
 }
 
 fn group(app: &App, section: &Section, now_ms: i64) -> Markup {

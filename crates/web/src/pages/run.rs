@@ -124,6 +124,7 @@ fn top(view: RunPage<'_>) -> Markup {
     if card.sandboxed {
         places.push("sandbox".to_owned());
     }
+    places.retain(|place| !place.is_empty());
     html! {
         div class="bk" {
             a class="back" href=(app.link("/")) { "‹ All runs" }

@@ -98,7 +98,7 @@ async fn diff_body(
                 Some((run.added, run.removed)).filter(|it| *it != (0, 0)),
             )
         }
-        Some(Err(error)) => (diff::none(&signs::clean(&error.message)), None),
+        Some(Err(error)) => (diff::none(&signs::capitalize(&signs::clean(&error.message))), None),
         None => (diff::none("The changes cannot be read."), None),
     }
 }
