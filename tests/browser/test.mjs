@@ -254,6 +254,7 @@ await test("works without JavaScript", async () => {
   const page = await open(browser, origin, { javaScript: false, viewport: PHONE });
   const run = await loop("zeta", [{ print: "plain words" }, waitHere("z1")]);
   await page.goto(server.full);
+  await reloadUntil(page, "zeta");
   await rowOf(page, "zeta").locator("a").click();
   await reloadUntil(page, "plain words");
   await page.locator("#tell").fill("No script here.");

@@ -96,6 +96,8 @@
     if (update.say) $("say").textContent = update.say;
     let added = 0;
     const isFirst = !apply.hasRun;
+    // The event of a scroll may still be on its way.
+    follows = follows && isAtEnd();
     apply.hasRun = true;
     for (const part of update.parts) {
       const old = $(part.id);
