@@ -443,7 +443,11 @@ impl Monitor {
             let why = project.problem.as_ref().or(project.runs_problem.as_ref());
             why.map(|why| shown(path, why))
         });
-        home.chain(projects).collect()
+        let unwatched = self
+            .watches
+            .problem()
+            .map(|why| shown(&self.home, &format!("may miss changes: {why}")));
+        home.chain(projects).chain(unwatched).collect()
     }
 }
 

@@ -33,6 +33,18 @@ struct Shared {
     watcher: FileWatcher,
     new_exits: Vec<(u32, ExitWatch)>,
     changes: WatchedChanges,
+    /// Why a file that exists is not watched, such as a limit of the system.
+    problem: Option<String>,
+}
+
+impl Shared {
+    fn keep_problem(&mut self, watch: io::Result<WatchId>) -> Option<WatchId> {
+        let failed = watch.as_ref().err().filter(|err| err.kind() != io::ErrorKind::NotFound);
+        if let (None, Some(err)) = (&self.problem, failed) {
+            self.problem = Some(err.to_string());
+        }
+        watch.ok()
+    }
 }
 
 /// What has happened since the last look.
@@ -66,7 +78,12 @@ impl WatchThread {
         let notifier = Notifier(Arc::new(notifier));
         let watcher = FileWatcher::new()?;
         let changed_fd = watcher.as_fd().try_clone_to_owned()?;
-        let shared = Shared { watcher, new_exits: Vec::new(), changes: WatchedChanges::default() };
+        let shared = Shared {
+            watcher,
+            new_exits: Vec::new(),
+            changes: WatchedChanges::default(),
+            problem: None,
+        };
         let shared = Arc::new(Mutex::new(shared));
         let waiter = Waiter {
             shared: Arc::clone(&shared),
@@ -94,11 +111,19 @@ impl WatchThread {
     }
 
     pub(crate) fn watch_entries(&self, dir: &Path) -> Option<WatchId> {
-        self.shared().watcher.watch_entries(dir).ok()
+        let mut shared = self.shared();
+        let watch = shared.watcher.watch_entries(dir);
+        shared.keep_problem(watch)
     }
 
     pub(crate) fn watch_file(&self, file: &Path) -> Option<WatchId> {
-        self.shared().watcher.watch_file(file).ok()
+        let mut shared = self.shared();
+        let watch = shared.watcher.watch_file(file);
+        shared.keep_problem(watch)
+    }
+
+    pub(crate) fn problem(&self) -> Option<String> {
+        self.shared().problem.clone()
     }
 
     pub(crate) fn unwatch(&self, id: WatchId) {

@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::io::Errno;
 
 /// One inotify instance; a user has 128 of them.
 #[derive(Debug)]
@@ -18,7 +19,7 @@ impl FileChanges {
 
     pub(crate) fn add_dir(&mut self, dir: &Path) -> io::Result<i32> {
         let events = WatchFlags::MOVED_TO | WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF;
-        Ok(inotify::add_watch(&self.inotify, dir, events)?)
+        self.add(dir, events)
     }
 
     pub(crate) fn add_entries(&mut self, dir: &Path) -> io::Result<i32> {
@@ -27,11 +28,21 @@ impl FileChanges {
             | WatchFlags::MOVE
             | WatchFlags::DELETE_SELF
             | WatchFlags::MOVE_SELF;
-        Ok(inotify::add_watch(&self.inotify, dir, events)?)
+        self.add(dir, events)
     }
 
     pub(crate) fn add_file(&mut self, file: &Path) -> io::Result<i32> {
-        Ok(inotify::add_watch(&self.inotify, file, WatchFlags::MODIFY)?)
+        self.add(file, WatchFlags::MODIFY)
+    }
+
+    fn add(&self, path: &Path, events: WatchFlags) -> io::Result<i32> {
+        inotify::add_watch(&self.inotify, path, events).map_err(|err| match err {
+            Errno::NOSPC => io::Error::new(
+                io::ErrorKind::StorageFull,
+                "too many watched files (fs.inotify.max_user_watches)",
+            ),
+            err => err.into(),
+        })
     }
 
     pub(crate) fn remove(&mut self, id: i32) {
