@@ -25,7 +25,7 @@ use ralph_events::event::{
     Class, EndCause, Entry, Event, Exit, FailAction, FailureKind, Outcome, Purpose, Stream,
     TodoStatus, WaitReason,
 };
-use ralph_tui::keys::{BINDINGS, Section};
+use ralph_tui::keys::{BINDINGS, KeyGroup};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -119,7 +119,7 @@ fn key_reference_matches_program() {
     text.push_str(
         "Use this page to look up every key of `ralph ui`. `?` shows the same on the screen.\n",
     );
-    for section in Section::ALL {
+    for section in KeyGroup::ALL {
         let title = section.title();
         let (first, rest) = title.split_at(1);
         text.push_str(&format!(

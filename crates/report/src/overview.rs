@@ -16,7 +16,7 @@ pub const DAYS: usize = 14;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Overview {
     /// In order; those without runs are left out.
-    pub sections: Vec<Section>,
+    pub sections: Vec<CardGroup>,
     /// Finished runs from before yesterday or not read yet.
     pub older: usize,
     pub needs_you: usize,
@@ -33,7 +33,7 @@ pub struct Overview {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Section {
+pub struct CardGroup {
     pub kind: SectionKind,
     pub cards: Vec<RunCard>,
 }
@@ -105,12 +105,12 @@ impl Overview {
         let today_usd = cost_per_day.last().map_or(0.0, |day| day.usd);
         let limits = cards.iter().filter(|card| card.is_rate_limited);
         let next_reset_ms = limits.filter_map(|card| card.wait_until_ms).min();
-        let mut sections: Vec<Section> = Vec::new();
+        let mut sections: Vec<CardGroup> = Vec::new();
         for card in cards {
             let kind = section_of(&card, today, zone);
             match sections.iter_mut().find(|section| section.kind == kind) {
                 Some(section) => section.cards.push(card),
-                None => sections.push(Section { kind, cards: vec![card] }),
+                None => sections.push(CardGroup { kind, cards: vec![card] }),
             }
         }
         sections.sort_by_key(|section| section.kind);

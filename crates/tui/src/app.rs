@@ -30,7 +30,7 @@ use crate::input::{Input, InputParser};
 use crate::jobs::Jobs;
 use crate::model::{Message, Model};
 use crate::source::Source;
-use crate::terminal::{self, AnsiBackend, Screen};
+use crate::terminal::{self, AlternateScreen, AnsiBackend};
 use crate::theme::Theme;
 use crate::view;
 use effects::JobResult;
@@ -69,7 +69,7 @@ struct App {
     source: Source,
     model: Model,
     theme: Theme,
-    screen: Option<Screen>,
+    screen: Option<AlternateScreen>,
     terminal: Terminal<AnsiBackend>,
     input: InputParser,
     signals: TerminalSignals,
@@ -95,7 +95,7 @@ pub fn run(options: Options) -> Result<u8, Error> {
         None => None,
     };
     terminal::restore_on_panic();
-    let screen = Screen::enter().map_err(failed)?;
+    let screen = AlternateScreen::enter().map_err(failed)?;
     let mut input = InputParser::default();
     let (background, early) = match capabilities.uses_background() {
         true => ask_background(&mut input).map_err(failed)?,

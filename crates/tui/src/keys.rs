@@ -53,7 +53,7 @@ use Place::{Activity, Checks, Diff, Fleet, NoRuns, Report, Stories, Wide};
 const RUN: &[Place] = &[Activity, Stories, Diff, Checks, Report];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Section {
+pub enum KeyGroup {
     Move,
     Find,
     Steer,
@@ -61,17 +61,17 @@ pub enum Section {
     Leave,
 }
 
-impl Section {
-    pub const ALL: [Section; 5] =
-        [Section::Move, Section::Find, Section::Steer, Section::Elsewhere, Section::Leave];
+impl KeyGroup {
+    pub const ALL: [KeyGroup; 5] =
+        [KeyGroup::Move, KeyGroup::Find, KeyGroup::Steer, KeyGroup::Elsewhere, KeyGroup::Leave];
 
     pub fn title(self) -> &'static str {
         match self {
-            Section::Move => "move",
-            Section::Find => "find",
-            Section::Steer => "steer",
-            Section::Elsewhere => "look elsewhere",
-            Section::Leave => "leave",
+            KeyGroup::Move => "move",
+            KeyGroup::Find => "find",
+            KeyGroup::Steer => "steer",
+            KeyGroup::Elsewhere => "look elsewhere",
+            KeyGroup::Leave => "leave",
         }
     }
 }
@@ -80,7 +80,7 @@ impl Section {
 #[derive(Debug)]
 pub struct Binding {
     pub keys: &'static [(Key, Command)],
-    pub section: Section,
+    pub section: KeyGroup,
     /// How the help shows the keys.
     pub label: &'static str,
     pub help: &'static str,
@@ -117,7 +117,7 @@ pub const BINDINGS: &[Binding] = &[
             (Key::Char('j'), Command::Down),
             (Key::Char('k'), Command::Up),
         ],
-        section: Section::Move,
+        section: KeyGroup::Move,
         label: "↑ ↓  j k",
         help: "select, scroll",
         footer: &[
@@ -130,7 +130,7 @@ pub const BINDINGS: &[Binding] = &[
     },
     Binding {
         keys: &[(Key::PageUp, Command::PageUp), (Key::PageDown, Command::PageDown)],
-        section: Section::Move,
+        section: KeyGroup::Move,
         label: "PgUp PgDn",
         help: "a page",
         footer: &[footer(&[Diff], "PgUp PgDn", "scroll", 6, 5)],
@@ -142,14 +142,14 @@ pub const BINDINGS: &[Binding] = &[
             (Key::Char('G'), Command::Last),
             (Key::End, Command::Last),
         ],
-        section: Section::Move,
+        section: KeyGroup::Move,
         label: "g  G",
         help: "first, last (G follows the run)",
         footer: &[footer(&[Activity], "G", "follow", 8, 5)],
     },
     Binding {
         keys: &[(Key::Enter, Command::Open)],
-        section: Section::Move,
+        section: KeyGroup::Move,
         label: "Enter",
         help: "open",
         footer: &[
@@ -161,14 +161,14 @@ pub const BINDINGS: &[Binding] = &[
     },
     Binding {
         keys: &[(Key::Esc, Command::Back)],
-        section: Section::Move,
+        section: KeyGroup::Move,
         label: "Esc",
         help: "back",
         footer: &[footer(RUN, "Esc", "back", 40, 1)],
     },
     Binding {
         keys: &[(Key::Tab, Command::NextTab), (Key::BackTab, Command::PreviousTab)],
-        section: Section::Move,
+        section: KeyGroup::Move,
         label: "Tab  Shift-Tab",
         help: "next, previous tab",
         footer: &[footer(RUN, "Tab", "next tab", 3, 2), footer(&[Wide], "Tab", "next tab", 3, 7)],
@@ -181,14 +181,14 @@ pub const BINDINGS: &[Binding] = &[
             (Key::Char('4'), Command::Tab(3)),
             (Key::Char('5'), Command::Tab(4)),
         ],
-        section: Section::Move,
+        section: KeyGroup::Move,
         label: "1 … 5",
         help: "a tab by its number",
         footer: &[],
     },
     Binding {
         keys: &[(Key::Char('['), Command::Before), (Key::Char(']'), Command::After)],
-        section: Section::Move,
+        section: KeyGroup::Move,
         label: "[  ]",
         help: "previous, next iteration",
         footer: &[
@@ -199,7 +199,7 @@ pub const BINDINGS: &[Binding] = &[
     },
     Binding {
         keys: &[(Key::Char('/'), Command::Search)],
-        section: Section::Find,
+        section: KeyGroup::Find,
         label: "/",
         help: "search; ↓ ↑ next, previous hit",
         footer: &[
@@ -209,49 +209,49 @@ pub const BINDINGS: &[Binding] = &[
     },
     Binding {
         keys: &[(Key::Char('f'), Command::Filter)],
-        section: Section::Find,
+        section: KeyGroup::Find,
         label: "f",
         help: "filter runs by name, project",
         footer: &[],
     },
     Binding {
         keys: &[(Key::Char('i'), Command::Tell)],
-        section: Section::Steer,
+        section: KeyGroup::Steer,
         label: "i",
         help: "tell the agent something",
         footer: &[footer(&[Fleet, Wide, Activity, Stories, Checks, Report], "i", "tell", 21, 2)],
     },
     Binding {
         keys: &[(Key::Char('a'), Command::Answer)],
-        section: Section::Steer,
+        section: KeyGroup::Steer,
         label: "a",
         help: "answer its question",
         footer: &[footer(&[Fleet, Wide, Activity], "a", "answer", 20, 2)],
     },
     Binding {
         keys: &[(Key::Char('p'), Command::Pause)],
-        section: Section::Steer,
+        section: KeyGroup::Steer,
         label: "p",
         help: "pause after this iteration",
         footer: &[footer(&[Fleet, Wide, Activity], "p", "pause", 22, 4)],
     },
     Binding {
         keys: &[(Key::Char('r'), Command::Resume)],
-        section: Section::Steer,
+        section: KeyGroup::Steer,
         label: "r",
         help: "resume",
         footer: &[footer(&[Fleet, Wide, Activity], "r", "resume", 23, 6)],
     },
     Binding {
         keys: &[(Key::Char('x'), Command::Stop)],
-        section: Section::Steer,
+        section: KeyGroup::Steer,
         label: "x",
         help: "stop (asks first)",
         footer: &[footer(&[Fleet, Wide, Activity], "x", "stop", 24, 2)],
     },
     Binding {
         keys: &[(Key::Char('n'), Command::New)],
-        section: Section::Steer,
+        section: KeyGroup::Steer,
         label: "n",
         help: "new run",
         footer: &[
@@ -261,14 +261,14 @@ pub const BINDINGS: &[Binding] = &[
     },
     Binding {
         keys: &[(Key::Char('t'), Command::Attach)],
-        section: Section::Elsewhere,
+        section: KeyGroup::Elsewhere,
         label: "t",
         help: "attach to the tmux window",
         footer: &[footer(&[Wide], "t", "tmux", 26, 9)],
     },
     Binding {
         keys: &[(Key::Char('o'), Command::Report)],
-        section: Section::Elsewhere,
+        section: KeyGroup::Elsewhere,
         label: "o",
         help: "report in a browser",
         footer: &[
@@ -278,14 +278,14 @@ pub const BINDINGS: &[Binding] = &[
     },
     Binding {
         keys: &[(Key::Char('y'), Command::CopyId)],
-        section: Section::Elsewhere,
+        section: KeyGroup::Elsewhere,
         label: "y",
         help: "copy the run id",
         footer: &[],
     },
     Binding {
         keys: &[(Key::Char('?'), Command::Help)],
-        section: Section::Leave,
+        section: KeyGroup::Leave,
         label: "?",
         help: "this help",
         footer: &[
@@ -295,14 +295,14 @@ pub const BINDINGS: &[Binding] = &[
     },
     Binding {
         keys: &[(Key::Char('q'), Command::Quit), (Key::Ctrl('c'), Command::Quit)],
-        section: Section::Leave,
+        section: KeyGroup::Leave,
         label: "q  Ctrl-C",
         help: "close this screen",
         footer: &[footer(&[Fleet, Wide, NoRuns], "q", "quit", 42, 3)],
     },
     Binding {
         keys: &[(Key::Ctrl('z'), Command::Suspend)],
-        section: Section::Leave,
+        section: KeyGroup::Leave,
         label: "Ctrl-Z",
         help: "suspend; fg continues",
         footer: &[],

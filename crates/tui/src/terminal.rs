@@ -33,12 +33,12 @@ struct Saved {
 
 /// Restores the terminal when dropped.
 #[derive(Debug)]
-pub struct Screen(());
+pub struct AlternateScreen(());
 
-impl Screen {
+impl AlternateScreen {
     /// # Errors
     /// Standard input or output is no terminal.
-    pub fn enter() -> io::Result<Screen> {
+    pub fn enter() -> io::Result<AlternateScreen> {
         let settings = termios::tcgetattr(stdin())?;
         let mut raw = settings.clone();
         raw.make_raw();
@@ -46,7 +46,7 @@ impl Screen {
         // A system without a shell has to do without.
         let guard = TerminalGuard::start(LEAVE).ok();
         *SAVED.lock().unwrap_or_else(PoisonError::into_inner) = Some(Saved { settings, guard });
-        let screen = Screen(());
+        let screen = AlternateScreen(());
         write_all(ENTER)?;
         Ok(screen)
     }
@@ -56,7 +56,7 @@ impl Screen {
     }
 }
 
-impl Drop for Screen {
+impl Drop for AlternateScreen {
     fn drop(&mut self) {
         restore();
     }

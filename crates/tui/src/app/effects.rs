@@ -12,7 +12,7 @@ use ralph_store::runs::RunDir;
 use super::{App, now_ms};
 use crate::model::{Effect, Message, Note, RequestKind};
 use crate::source::ReadResult;
-use crate::terminal::{self, Screen};
+use crate::terminal::{self, AlternateScreen};
 
 /// What a job has found or done.
 pub(super) enum JobResult {
@@ -174,7 +174,7 @@ impl App {
     fn outside<T>(&mut self, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         self.screen = None;
         let result = work();
-        self.screen = Some(Screen::enter()?);
+        self.screen = Some(AlternateScreen::enter()?);
         self.terminal.clear()?;
         result
     }

@@ -10,7 +10,7 @@ use rustix::time::Timespec;
 use ralph_events::error::Error;
 
 use crate::input::{Input, InputParser};
-use crate::terminal::Screen;
+use crate::terminal::AlternateScreen;
 use crate::theme::Capabilities;
 
 /// Terminals answer within a few milliseconds, or not at all.
@@ -34,7 +34,7 @@ pub(super) fn check_terminal() -> Result<Capabilities, Error> {
 
 /// Returns the background colour, and keys that were pressed meanwhile.
 pub(super) fn ask_background(input: &mut InputParser) -> io::Result<(Option<[u8; 3]>, Vec<Input>)> {
-    Screen::query_background()?;
+    AlternateScreen::query_background()?;
     let deadline = Instant::now() + BACKGROUND_TIMEOUT;
     let (mut background, mut keys) = (None, Vec::new());
     loop {

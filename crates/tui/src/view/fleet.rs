@@ -4,7 +4,7 @@ use ratatui_core::layout::Rect;
 
 use ralph_events::run_state::Cost;
 use ralph_events::text::format_dollars;
-use ralph_report::overview::{Section, SectionKind, UnreadableProject};
+use ralph_report::overview::{CardGroup, SectionKind, UnreadableProject};
 use ralph_report::run_card::{AttentionKind, RunCard};
 use ralph_report::state_word::{Group, StateWord};
 use ralph_report::width::display_width;
@@ -52,7 +52,7 @@ pub(crate) fn fleet_lines<'d>(
     let shows_all = model.fleet.older_open || model.fleet.filter.is_some();
     let gap = |lines: &[FleetLine<'_>]| usize::from(is_spaced && !lines.is_empty());
     let mut hidden = data.overview.older - data.overview.section(SectionKind::Older).len();
-    for Section { kind, cards } in &data.overview.sections {
+    for CardGroup { kind, cards } in &data.overview.sections {
         let cards: Vec<&RunCard> = cards.iter().filter(|card| model.matches(card)).collect();
         let is_active = *kind < SectionKind::DoneToday;
         let room = height.saturating_sub(lines.len() + gap(&lines) + 2);

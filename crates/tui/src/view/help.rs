@@ -4,7 +4,7 @@ use ratatui_core::layout::Rect;
 
 use super::View;
 use crate::canvas::{Row, span, spans_width};
-use crate::keys::{BINDINGS, Binding, Section};
+use crate::keys::{BINDINGS, Binding, KeyGroup};
 use crate::theme::Role;
 
 /// The signs, in two columns.
@@ -60,15 +60,18 @@ impl View<'_, '_> {
 
     /// Moving and finding at the left, the rest at the right.
     fn help_columns(&self) -> Vec<Row> {
-        let left =
-            [section_rows(Section::Move, 17), vec![Row::blank()], section_rows(Section::Find, 17)]
-                .concat();
+        let left = [
+            section_rows(KeyGroup::Move, 17),
+            vec![Row::blank()],
+            section_rows(KeyGroup::Find, 17),
+        ]
+        .concat();
         let right = [
-            section_rows(Section::Steer, 12),
+            section_rows(KeyGroup::Steer, 12),
             vec![Row::blank()],
-            section_rows(Section::Elsewhere, 12),
+            section_rows(KeyGroup::Elsewhere, 12),
             vec![Row::blank()],
-            section_rows(Section::Leave, 12),
+            section_rows(KeyGroup::Leave, 12),
         ]
         .concat();
         let mut rows: Vec<Row> = Vec::new();
@@ -95,7 +98,7 @@ impl View<'_, '_> {
 
     fn help_column(&self) -> Vec<Row> {
         let mut rows: Vec<Row> = Vec::new();
-        for section in Section::ALL {
+        for section in KeyGroup::ALL {
             rows.extend(section_rows(section, 16));
             rows.push(Row::blank());
         }
@@ -123,7 +126,7 @@ impl View<'_, '_> {
     }
 }
 
-fn section_rows(section: Section, column: usize) -> Vec<Row> {
+fn section_rows(section: KeyGroup, column: usize) -> Vec<Row> {
     // The help itself is open already.
     let is_listed = |binding: &&Binding| binding.section == section && binding.label != "?";
     let bindings = BINDINGS.iter().filter(is_listed);

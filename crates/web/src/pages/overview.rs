@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 use ralph_events::text;
-use ralph_report::overview::{Overview, Section, SectionKind};
+use ralph_report::overview::{CardGroup, Overview, SectionKind};
 use ralph_report::run_card::{Attention, AttentionKind, RunCard};
 use ralph_report::state_word::StateWord;
 use ralph_store::requests::MAX_TEXT;
@@ -223,7 +223,7 @@ fn meanwhile(card: &RunCard) -> &'static str {
     if card.is_parked { "The run waits for it." } else { "The run continues meanwhile." }
 }
 
-fn group(app: &App, section: &Section, now_ms: i64) -> Markup {
+fn group(app: &App, section: &CardGroup, now_ms: i64) -> Markup {
     let title = section.kind.title();
     let id = format!("h-{}", title.replace(' ', "-"));
     html! {
