@@ -164,6 +164,8 @@ fn killed_run_of_a_terminal_is_resumed_with_the_keys_of_the_server() {
     let server = Server::start(&project, &[]);
     let card = server.wait_for_run(|run| run["state"] == "interrupted");
     let id = card["id"].as_str().expect("an id");
+    let gone = server.post(&format!("/api/runs/{id}/pause"), &json!({})).code(409).json();
+    assert_eq!(gone["error"], "the run's process is gone");
     server.post(&format!("/api/runs/{id}/resume"), &json!({})).code(200);
     server.wait_for_run(|run| run["state"] == "complete");
     assert_eq!(project.agent_starts()[1]["env"]["KEY_OF_THE_SERVER"], "sesame");

@@ -153,6 +153,23 @@ fn run_that_waits_parks_until_it_is_answered() {
 }
 
 #[test]
+fn answer_to_killed_run_waits_and_is_given_once() {
+    let scene = Scene::new();
+    scene.settings(&json!({"questions": "wait"}));
+    let ask = json!([{"print": "<question>Which port?</question>"}]);
+    let run = scene.run(&[], &[ask, scene.done()]).start();
+    scene.wait_for_event("parked");
+    Scene::kill(run);
+    let open = open_questions(&scene);
+    let id = open[0]["id"].as_str().unwrap();
+    scene.there(["answer", id, "8080"]).code(0).stdout_has("once it is resumed");
+    assert!(open_questions(&scene).is_empty());
+    scene.there(["answer", id, "9090"]).code(1).stderr_has("was answered already: 8080");
+    scene.ralph(["resume"]).run().code(0);
+    assert_eq!(scene.carried(&["8080", "9090"]), [vec![], vec!["8080".to_owned()]]);
+}
+
+#[test]
 fn parked_run_can_be_stopped_and_paused() {
     let scene = Scene::new();
     scene.settings(&json!({"questions": "wait"}));

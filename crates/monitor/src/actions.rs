@@ -7,7 +7,7 @@ use ralph_events::error::Error;
 use ralph_events::run_state::Question;
 use ralph_events::text;
 use ralph_store::requests::{MAX_TEXT, Request, RequestQueue, SendError};
-use ralph_store::runs::RunDir;
+use ralph_store::runs::{self, RunDir};
 
 use crate::Launcher;
 
@@ -55,8 +55,9 @@ pub fn clear_guidance(run: &RunDir) -> Result<Done, Error> {
 /// As for [`tell`], and if the question is unknown or was answered.
 pub fn answer(run: &RunDir, asked: &Question, text: &str) -> Result<Done, Error> {
     let text = clean(text)?;
-    if let Some(answer) = &asked.answer {
-        let first = text::truncate(&answer.text, 60, "…");
+    let known = asked.answer.as_ref().map(|answer| answer.text.clone());
+    if let Some(answer) = known.or_else(|| RequestQueue::of(run).waiting_answer(&asked.id)) {
+        let first = text::truncate(&answer, 60, "…");
         return Err(Error::failed(format!("the question was answered already: {first}"))
             .hint("tell the agent what to add"));
     }
@@ -81,6 +82,7 @@ fn clean(text: &str) -> Result<String, Error> {
 /// # Errors
 /// The run has ended, or the request cannot be written.
 pub fn pause(run: &RunDir) -> Result<Done, Error> {
+    check_running(run)?;
     send(run, &Request::Pause)
 }
 
@@ -89,7 +91,18 @@ pub fn pause(run: &RunDir) -> Result<Done, Error> {
 /// # Errors
 /// As for [`pause`].
 pub fn stop(run: &RunDir, now: bool) -> Result<Done, Error> {
+    check_running(run)?;
     send(run, &Request::Stop { now })
+}
+
+/// The next process would drop the request.
+fn check_running(run: &RunDir) -> Result<(), Error> {
+    if run.is_running() {
+        return Ok(());
+    }
+    let is_ended = runs::has_ended(&run.journal());
+    let what = if is_ended { "the run has ended" } else { "the run's process is gone" };
+    Err(not_running(run, what))
 }
 
 /// Continues a run that is paused, or starts one again whose process is gone.
@@ -104,13 +117,14 @@ pub fn resume(run: &RunDir, launcher: &dyn Launcher) -> Result<Done, Error> {
     send(run, &Request::Resume { max_iterations: None })
 }
 
+fn not_running(run: &RunDir, what: &str) -> Error {
+    Error::failed(what.to_owned()).hint(format!("to continue it: ralph resume {}", run.id))
+}
+
 fn send(run: &RunDir, request: &Request) -> Result<Done, Error> {
     match RequestQueue::of(run).send(request) {
         Ok(number) => Ok(Done::Requested(number)),
-        Err(SendError::Ended) => {
-            let resume = format!("ralph resume {}", run.id);
-            Err(Error::failed("the run has ended").hint(format!("to continue it: {resume}")))
-        }
+        Err(SendError::Ended) => Err(not_running(run, "the run has ended")),
         Err(SendError::Io(err)) if err.kind() == io::ErrorKind::NotFound => {
             Err(Error::failed("the files of the run were removed"))
         }

@@ -153,6 +153,15 @@ impl RequestQueue {
         Ok(numbers.map(|number| (number, read(number))).collect())
     }
 
+    /// The answer to a question that the run has not taken yet.
+    pub fn waiting_answer(&self, asked: &str) -> Option<String> {
+        let requests = self.pending(0).unwrap_or_default().into_iter();
+        requests.filter_map(|(_, request)| request).find_map(|request| match request {
+            Request::Answer { question, text } if question == asked => Some(text),
+            _ => None,
+        })
+    }
+
     /// Removes the requests up to `number`.
     pub fn acknowledge(&self, number: u64) -> io::Result<()> {
         save_without_sync(&self.dir.join(ACKNOWLEDGED), number.to_string().as_bytes())?;
@@ -281,6 +290,8 @@ mod tests {
             queue.send(&request).unwrap();
         }
         queue.drop_control().unwrap();
+        assert_eq!(queue.waiting_answer("q1").as_deref(), Some("yes"));
+        assert_eq!(queue.waiting_answer("q2"), None);
         let kept = [(2, Some(tell("a"))), (4, Some(answer))];
         assert_eq!(queue.pending(0).unwrap(), kept);
         queue.drop_control().unwrap();

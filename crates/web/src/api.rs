@@ -386,7 +386,8 @@ pub(crate) async fn questions(State(app): State<App>) -> Json<Vec<Question>> {
     let open = |monitor: &mut Monitor| {
         let mut open = Vec::new();
         for id in monitor.ids().map(str::to_owned).collect::<Vec<_>>() {
-            let questions = monitor.state(&id).map(|state| state.steering.open_questions());
+            let state = monitor.state(&id).filter(|state| state.end.is_none());
+            let questions = state.map(|state| state.steering.open_questions());
             open.extend(questions.into_iter().flatten().map(|question| Question {
                 id: question.id.clone(),
                 run: id.clone(),

@@ -102,8 +102,10 @@ fn check(request: RunRequest, projects: &[KnownProject], agents: &[&str]) -> Res
                 .hint("start the first run of a project in a terminal"))
         }
         () if !agent.is_empty() && !agents.contains(&&*agent) => {
-            Err(Error::input("that agent is not installed")
-                .hint(format!("installed: {}", agents.join(", "))))
+            Err(Error::input("that agent is not installed").hint(match agents.is_empty() {
+                true => "none is; leave it empty for the agent of the settings".to_owned(),
+                false => format!("installed: {}", agents.join(", ")),
+            }))
         }
         () if prompt.trim().is_empty() => Err(Error::input("the prompt is empty")),
         () if prompt.len() > MAX_PROMPT => {

@@ -221,6 +221,8 @@ pub fn ask(args: &AskArgs) -> Result<u8, Error> {
 /// A question, and the run that asked it.
 struct AskedQuestion {
     question: Question,
+    /// Also one that waits until the run is resumed.
+    answer: Option<String>,
     run: RunDir,
     project: Project,
     name: Option<String>,
@@ -250,7 +252,12 @@ fn all_questions() -> Vec<AskedQuestion> {
                 }
                 steering.apply(entry.at, &entry.event);
             }
+            let queue = RequestQueue::of(&run);
             asked.extend(steering.questions.into_iter().map(|question| AskedQuestion {
+                answer: match &question.answer {
+                    Some(answer) => Some(answer.text.clone()),
+                    None => queue.waiting_answer(&question.id),
+                },
                 question,
                 run: run.clone(),
                 project: project.clone(),
@@ -264,7 +271,7 @@ fn all_questions() -> Vec<AskedQuestion> {
 
 pub fn questions(args: &QuestionsArgs) -> Result<u8, Error> {
     let mut open = all_questions();
-    open.retain(|it| it.question.is_open());
+    open.retain(|it| it.answer.is_none());
     if args.json {
         let list: Vec<serde_json::Value> = open.iter().map(to_json).collect();
         let text = json_writer::pretty(&list).unwrap_or_default();
@@ -295,7 +302,7 @@ pub fn questions(args: &QuestionsArgs) -> Result<u8, Error> {
 }
 
 fn to_json(asked: &AskedQuestion) -> serde_json::Value {
-    let AskedQuestion { question, run, project, name } = asked;
+    let AskedQuestion { question, run, project, name, .. } = asked;
     let asked_at = Timestamp::from_millisecond(question.asked_ms).ok();
     let mut value = json!({
         "id": question.id,
@@ -321,8 +328,8 @@ pub fn answer(args: &AnswerArgs) -> Result<u8, Error> {
         found.retain(|it| it.question.id == *id);
     }
     // Ids are short: one of another run may be the same.
-    if found.iter().any(|it| it.question.is_open()) {
-        found.retain(|it| it.question.is_open());
+    if found.iter().any(|it| it.answer.is_none()) {
+        found.retain(|it| it.answer.is_none());
     }
     let Some(asked) = found.pop() else {
         return Err(Error::failed(format!("no run has an open question {id}"))
@@ -339,8 +346,8 @@ pub fn answer(args: &AnswerArgs) -> Result<u8, Error> {
             .hint("answer with `ralph tell RUN` instead"));
     }
     let id = &asked.question.id;
-    if let Some(answer) = &asked.question.answer {
-        let first = text::truncate(&answer.text, 60, "…");
+    if let Some(answer) = &asked.answer {
+        let first = text::truncate(answer, 60, "…");
         return Err(Error::failed(format!("question {id} was answered already: {first}"))
             .hint(format!("to add something: ralph tell {} \"…\"", asked.handle())));
     }
