@@ -54,6 +54,26 @@ fn killed_loop_resumes_at_next_iteration() {
 }
 
 #[test]
+fn what_killed_worker_left_behind_is_named_when_it_resumes() {
+    let shop = Workshop::new();
+    let daemon = "setsid sleep 600 > /dev/null 2>&1 &";
+    let agent = shop.fake_agent(&json!({"sessions": [
+        [{"shell": daemon}, {"print": "one"}, "hang"],
+        [{"print": "two"}],
+    ]}));
+    shop.spawn(1, &[]).args(&agent).run().code(0);
+    wait_until(LONG, || shop.events().all("text").len() == 1);
+    shop.kill_loop("agent");
+    shop.ralph(["resume", "agent"]).run().code(0);
+    shop.wait();
+    let events = shop.events();
+    let recovered = events.all("recovered");
+    let killed = recovered[0]["processes"].as_array().unwrap();
+    assert!(killed.iter().any(|process| process["command"] == "sleep 600"), "{killed:?}");
+    wait_until(LONG, || shop.processes().is_empty());
+}
+
+#[test]
 fn answer_of_killed_worker_is_checked_and_committed() {
     let shop = Workshop::new();
     shop.git_init();

@@ -241,7 +241,8 @@ fn send_request(
 
 fn restart(worker: &Worker, state: WorkerState, budget: &BudgetArgs) -> Result<(), Error> {
     let before = worker.spec()?;
-    kill_leftovers(worker, &state);
+    // The new process kills and records what the old one left behind.
+    executor_of(worker).close(worker);
     worker.claim_and_save(&WorkerState { pid: None, ..state })?;
     let has_new_budget = !budget.is_none();
     if has_new_budget {
