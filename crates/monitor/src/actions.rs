@@ -4,6 +4,7 @@ use std::io;
 
 use ralph_events::control_chars::strip_control_chars;
 use ralph_events::error::Error;
+use ralph_events::event::Outcome;
 use ralph_events::run_state::Question;
 use ralph_events::text;
 use ralph_store::requests::{MAX_TEXT, Request, RequestQueue, SendError};
@@ -118,7 +119,12 @@ pub fn resume(run: &RunDir, launcher: &dyn Launcher) -> Result<Done, Error> {
 }
 
 fn not_running(run: &RunDir, what: &str) -> Error {
-    Error::failed(what.to_owned()).hint(format!("to continue it: ralph resume {}", run.id))
+    let is_complete =
+        run.read_state().is_ok_and(|state| state.outcome() == Some(Outcome::Complete));
+    Error::failed(what.to_owned()).hint(match is_complete {
+        true => "it is complete; start a new run".to_owned(),
+        false => format!("to continue it: ralph resume {}", run.id),
+    })
 }
 
 fn send(run: &RunDir, request: &Request) -> Result<Done, Error> {

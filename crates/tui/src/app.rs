@@ -91,7 +91,7 @@ pub fn run(options: Options) -> Result<u8, Error> {
         .map_err(|err| Error::failed(format!("cannot watch the runs: {err}")))?;
     let source = Source::new(monitor, now_ms);
     let run = match &options.run {
-        Some(wanted) => Some(source.find(wanted).ok_or_else(|| unknown_run(wanted))?),
+        Some(wanted) => Some(source.find(wanted)?),
         None => None,
     };
     terminal::restore_on_panic();
@@ -124,10 +124,6 @@ pub fn run(options: Options) -> Result<u8, Error> {
         None => Err(failed(err)),
     })?;
     Ok(0)
-}
-
-fn unknown_run(wanted: &str) -> Error {
-    Error::usage(format!("no run has the name or id '{wanted}'")).hint("list them: ralph ls")
 }
 
 fn now_ms() -> i64 {

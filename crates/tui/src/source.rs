@@ -156,20 +156,27 @@ impl Source {
         }
     }
 
-    /// The id of the run with this name, id or beginning of an id.
-    pub(crate) fn find(&self, wanted: &str) -> Option<String> {
+    /// The id of the run with this name, id, beginning of an id, or last four characters of it.
+    pub(crate) fn find(&self, wanted: &str) -> Result<String, Error> {
         let named = self
             .overview
             .cards()
             .filter(|card| card.name == wanted)
             .max_by_key(|card| card.started_ms);
         if let Some(card) = named {
-            return Some(card.id.clone());
+            return Ok(card.id.clone());
         }
-        let mut ids = self.monitor.ids().filter(|id| id.starts_with(wanted));
+        let is_wanted =
+            |id: &&str| id.starts_with(wanted) || wanted.len() == 4 && id.ends_with(wanted);
+        let mut ids = self.monitor.ids().filter(is_wanted);
         match (ids.next(), ids.next()) {
-            (Some(id), None) => Some(id.to_owned()),
-            _ => None,
+            (Some(id), None) => Ok(id.to_owned()),
+            (Some(first), Some(second)) => {
+                let message = format!("{wanted:?} matches several runs: {first}, {second}, …");
+                Err(Error::usage(message).hint("use more of the id, or a name: ralph ls"))
+            }
+            (None, _) => Err(Error::usage(format!("no run has the name or id '{wanted}'"))
+                .hint("list them: ralph ls")),
         }
     }
 

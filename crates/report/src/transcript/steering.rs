@@ -27,8 +27,8 @@ impl Transcript {
                     return;
                 }
                 let emptied = self.cut_out_question(at, &text, changed);
-                match emptied.and_then(|position| self.items.get_mut(position)) {
-                    Some(item) => item.kind = question,
+                match emptied {
+                    Some(position) => self.put_question(position, question, changed),
                     None => drop(self.add(id, at, question, changed)),
                 }
             }
@@ -97,6 +97,27 @@ impl Transcript {
                 && *is_missed != missed
             {
                 *is_missed = missed;
+                changed.push(item.id);
+            }
+        }
+    }
+
+    /// Puts a question in place of a text that has become empty. Earlier questions of that text follow it, and move up.
+    fn put_question(&mut self, position: usize, question: ItemKind, changed: &mut Vec<u64>) {
+        let later = self.items.iter().skip(position + 1);
+        let earlier = later.take_while(|item| matches!(item.kind, ItemKind::Question { .. }));
+        let count = earlier.count();
+        let mut kinds: Vec<ItemKind> = self
+            .items
+            .iter()
+            .skip(position + 1)
+            .take(count)
+            .map(|item| item.kind.clone())
+            .collect();
+        kinds.push(question);
+        for (item, kind) in self.items.iter_mut().skip(position).zip(kinds) {
+            item.kind = kind;
+            if !changed.contains(&item.id) {
                 changed.push(item.id);
             }
         }

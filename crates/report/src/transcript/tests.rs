@@ -74,6 +74,21 @@ fn question_is_shown_once_and_without_tags() {
     assert_eq!(apply(&mut alone, 2, ask()), [1000]);
     assert!(matches!(alone.items(), [Item { kind: ItemKind::Question { .. }, .. }]));
 
+    let mut both = Transcript::default();
+    apply(
+        &mut both,
+        1,
+        text("<question>First?</question> <question>301 or 302?</question>", false),
+    );
+    let first = Event::QuestionAsked { id: "a0".into(), text: "First?".into(), story: None };
+    apply(&mut both, 2, first);
+    apply(&mut both, 3, ask());
+    let asked = both.items().iter().map(|item| match &item.kind {
+        ItemKind::Question { text, .. } => text.as_str(),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(asked.collect::<Vec<_>>(), ["First?", "301 or"]);
+
     let mut other = Transcript::default();
     apply(&mut other, 1, text("<question>Else?</question> <question>never closed", false));
     assert_eq!(apply(&mut other, 2, ask()), [2000], "another question");

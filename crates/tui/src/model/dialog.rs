@@ -56,12 +56,12 @@ impl Dialog {
         }
     }
 
-    fn set_error(&mut self, message: String) {
+    fn set_error(&mut self, message: Option<String>) {
         match self {
             Dialog::Tell(TellDialog { error, .. })
             | Dialog::Answer(AnswerDialog { error, .. })
             | Dialog::Stop(StopDialog { error, .. })
-            | Dialog::New(NewRunDialog { error, .. }) => *error = Some(message),
+            | Dialog::New(NewRunDialog { error, .. }) => *error = message,
             Dialog::Help { .. } => {}
         }
     }
@@ -235,6 +235,9 @@ impl Model {
     }
 
     fn press_in_text(&mut self, key: Key) -> Vec<Effect> {
+        if let Some(dialog) = &mut self.dialog {
+            dialog.set_error(None);
+        }
         match (&mut self.dialog, key) {
             (Some(Dialog::New(dialog)), _) if dialog.is_starting => {}
             (Some(dialog), Key::Ctrl('e')) => {
@@ -331,7 +334,7 @@ impl Model {
                 }
                 self.request(run, kind, data.now_ms);
             }
-            (Err(message), Some(dialog)) => dialog.set_error(message),
+            (Err(message), Some(dialog)) => dialog.set_error(Some(message)),
             (Err(text), None) => self.note = Some(Note { text, is_failure: true }),
         }
     }
@@ -346,7 +349,7 @@ impl Model {
                     *field = new;
                 }
             }
-            Err(message) => dialog.set_error(message),
+            Err(message) => dialog.set_error(Some(message)),
         }
     }
 }
@@ -390,7 +393,7 @@ fn send(dialog: &mut Dialog) -> Vec<Effect> {
     match effect {
         Ok(effect) => vec![effect],
         Err(message) => {
-            dialog.set_error(message.to_owned());
+            dialog.set_error(Some(message.to_owned()));
             Vec::new()
         }
     }
