@@ -56,9 +56,17 @@ impl View<'_, '_> {
         let about = card
             .stop_estimate()
             .map_or(String::new(), |estimate| format!("in about {}", estimate.minutes()));
-        let restarts = format!("ends the agent and restarts iteration {now}");
+        let (next, restarts) = match card.is_alive {
+            true => (
+                format!("with iteration {next}"),
+                format!("ends the agent and restarts iteration {now}"),
+            ),
+            false => {
+                ("with the next prompt".to_owned(), "the same: no agent is running".to_owned())
+            }
+        };
         let choices = [
-            (Delivery::Next, format!("with iteration {next}"), about.as_str()),
+            (Delivery::Next, next, about.as_str()),
             (Delivery::Now, "now".to_owned(), restarts.as_str()),
             (Delivery::Every, "every iteration".to_owned(), "until you clear it"),
         ];
@@ -76,6 +84,8 @@ impl View<'_, '_> {
         y += 1;
         let waiting = match dialog.delivery {
             Delivery::Every => format!("To clear it: ralph tell {} --clear", card.name),
+            // Its journal does not have what was sent since.
+            _ if !card.is_alive => "It waits until you resume the run.".to_owned(),
             _ => self.waiting_text(card),
         };
         self.remark_line(area, y, dialog.error.as_deref(), &waiting);
@@ -129,7 +139,8 @@ impl View<'_, '_> {
         // What the other parts leave; of the text, the headline comes first.
         let room = usize::from(screen.height.saturating_sub(13)).max(1);
         let headline = lines(&attention.text, inner).min(room);
-        let context = lines(&attention.context, inner).min((room - headline).saturating_sub(1));
+        let whole = lines(&attention.context, inner);
+        let context = whole.min((room - headline).saturating_sub(1));
         let gap = usize::from(context > 0);
         let height = 15 + headline + context + gap;
         let height = u16::try_from(height).unwrap_or(u16::MAX);
@@ -143,21 +154,25 @@ impl View<'_, '_> {
         }
         let goes_on = match card.state {
             _ if !card.is_alive => "The run has stopped.",
-            StateWord::Asks if card.now.text().starts_with("waits for you") => {
-                "The run waits for you."
-            }
+            _ if card.is_parked => "The run waits for you.",
             _ => "The run continues.",
         };
         let asked = format!(
-            "Asked {} in iteration {}. {goes_on}",
+            "Asked {} in iteration {}. {goes_on}{}",
             self.data.ago(attention.since_ms),
-            attention.iteration
+            attention.iteration,
+            if context < whole { " The activity has its whole text." } else { "" }
         );
         y = self.paragraph(area, y, &asked, Role::Muted) + 1;
         let rows = area.bottom().saturating_sub(y + 6).clamp(1, 3);
         self.field(Rect { x: area.x, y, width: area.width, height: rows }, &dialog.field, true);
         y += rows + 1;
-        let goes = format!("Your answer goes into the prompt of iteration {}.", card.iteration + 1);
+        let goes = match card.is_alive {
+            true => {
+                format!("Your answer goes into the prompt of iteration {}.", card.iteration + 1)
+            }
+            false => "Your answer waits until you resume the run.".to_owned(),
+        };
         self.remark_line(area, y, dialog.error.as_deref(), &goes);
         let mut keys = vec![
             ("Enter", "answer"),
