@@ -235,11 +235,14 @@ impl AskedQuestion {
 }
 
 /// All questions of runs that have not ended.
-fn all_questions() -> Vec<AskedQuestion> {
-    let Some(home) = ralph_home(|name| std::env::var_os(name)) else { return Vec::new() };
+fn all_questions() -> Result<Vec<AskedQuestion>, Error> {
+    let Some(home) = ralph_home(|name| std::env::var_os(name)) else { return Ok(Vec::new()) };
+    let stored = project_record::stored_projects(&home).map_err(|err| {
+        Error::failed(format!("cannot list the projects in {}: {err}", home.display()))
+    })?;
     let mut asked = Vec::new();
-    for record in project_record::all_records(&home) {
-        let project = Project::new(&record.root, &home);
+    for root in stored.into_iter().filter_map(|project| project.root.ok().flatten()) {
+        let project = Project::new(&root, &home);
         let runs = runs::list(&project.runs_dir()).unwrap_or_default();
         for run in
             runs.into_iter().filter(|run| run.is_running() || !runs::has_ended(&run.journal()))
@@ -266,11 +269,11 @@ fn all_questions() -> Vec<AskedQuestion> {
         }
     }
     asked.sort_by_key(|it| it.question.asked_ms);
-    asked
+    Ok(asked)
 }
 
 pub fn questions(args: &QuestionsArgs) -> Result<u8, Error> {
-    let mut open = all_questions();
+    let mut open = all_questions()?;
     open.retain(|it| it.answer.is_none());
     if args.json {
         let list: Vec<serde_json::Value> = open.iter().map(to_json).collect();
@@ -322,7 +325,7 @@ fn to_json(asked: &AskedQuestion) -> serde_json::Value {
 pub fn answer(args: &AnswerArgs) -> Result<u8, Error> {
     let text = args.text.read()?;
     let id = &args.id;
-    let mut found = all_questions();
+    let mut found = all_questions()?;
     found.retain(|it| it.question.id.starts_with(id.as_str()));
     if found.iter().any(|it| it.question.id == *id) {
         found.retain(|it| it.question.id == *id);
