@@ -67,7 +67,7 @@ pub struct ResumeArgs {
     #[arg(long)]
     pub dry_run: bool,
 
-    /// Resume in the background, in a tmux window, also a run of a terminal.
+    /// Resume in the background, in a tmux window, even if the run was started in a terminal.
     #[arg(long, conflicts_with = "dry_run")]
     pub background: bool,
 }
