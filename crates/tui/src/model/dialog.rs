@@ -13,6 +13,9 @@ use crate::view::Target;
 /// Keys that were meant for another screen must not stop a run.
 const STOP_DEAF_MS: i64 = 300;
 
+/// Of a long question, at a time.
+const SCROLL_LINES: usize = 5;
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Dialog {
     Tell(TellDialog),
@@ -34,6 +37,8 @@ pub struct TellDialog {
 pub struct AnswerDialog {
     pub run: String,
     pub question: String,
+    /// Lines of the context above those shown.
+    pub scroll: usize,
     pub field: TextField,
     pub error: Option<String>,
 }
@@ -130,6 +135,7 @@ impl Model {
             run: card.id.clone(),
             question: question.to_owned(),
             field: self.draft_for(question, "answer"),
+            scroll: 0,
             error: None,
         }));
         self.fleet.selection = Some(super::Selection::Run(card.id.clone()));
@@ -172,6 +178,14 @@ impl Model {
                 self.step_question(key == Key::Tab, data);
                 Vec::new()
             }
+            Dialog::Answer(AnswerDialog { scroll, .. }) if key == Key::PageDown => {
+                *scroll += SCROLL_LINES;
+                Vec::new()
+            }
+            Dialog::Answer(AnswerDialog { scroll, .. }) if key == Key::PageUp => {
+                *scroll = scroll.saturating_sub(SCROLL_LINES);
+                Vec::new()
+            }
             Dialog::Tell(_) | Dialog::Answer(_) | Dialog::New(_) => self.press_in_text(key),
         }
     }
@@ -211,7 +225,8 @@ impl Model {
         self.keep_draft();
         let field = self.draft_for(next, "answer");
         let question = (*next).to_owned();
-        self.dialog = Some(Dialog::Answer(AnswerDialog { run, question, field, error: None }));
+        self.dialog =
+            Some(Dialog::Answer(AnswerDialog { run, question, scroll: 0, field, error: None }));
     }
 
     fn press_in_stop(&mut self, key: Key, data: &Data<'_>) -> Vec<Effect> {

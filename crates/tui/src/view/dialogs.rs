@@ -150,7 +150,8 @@ impl View<'_, '_> {
         y = self.paragraph(room, y, &attention.text, Role::Strong) + 1;
         if context > 0 {
             let room = Rect { height: y - area.y + u16::try_from(context).unwrap_or(0), ..area };
-            y = self.paragraph(room, y, &attention.context, Role::Ink) + 1;
+            let shown = scrolled(&attention.context, inner, dialog.scroll.min(whole - context));
+            y = self.paragraph(room, y, &shown, Role::Ink) + 1;
         }
         let goes_on = match card.state {
             _ if !card.is_alive => "The run has stopped.",
@@ -158,10 +159,9 @@ impl View<'_, '_> {
             _ => "The run continues.",
         };
         let asked = format!(
-            "Asked {} in iteration {}. {goes_on}{}",
+            "Asked {} in iteration {}. {goes_on}",
             self.data.ago(attention.since_ms),
-            attention.iteration,
-            if context < whole { " The activity has its whole text." } else { "" }
+            attention.iteration
         );
         y = self.paragraph(area, y, &asked, Role::Muted) + 1;
         let rows = area.bottom().saturating_sub(y + 6).clamp(1, 3);
@@ -180,6 +180,9 @@ impl View<'_, '_> {
             ("Ctrl-E", "editor"),
             ("Esc", "keep as draft"),
         ];
+        if context < whole {
+            keys.insert(1, ("PgDn", "more"));
+        }
         if open > 1 {
             keys.insert(1, ("Tab", "next"));
         }
@@ -372,6 +375,14 @@ impl View<'_, '_> {
     }
 }
 
+/// The text without its first `skipped` lines, as wrapped.
+fn scrolled(text: &str, width: usize, skipped: usize) -> String {
+    let wrapped = text
+        .lines()
+        .flat_map(|line| wrap(line, width, width).into_iter().map(move |range| &line[range]));
+    wrapped.skip(skipped).collect::<Vec<_>>().join("\n")
+}
+
 fn lines(text: &str, width: usize) -> usize {
     text.lines().map(|line| wrap(line, width, width).len()).sum()
 }
@@ -384,6 +395,7 @@ fn key_named(label: &str) -> Option<Key> {
         "Esc" => Some(Key::Esc),
         "Ctrl-E" => Some(Key::Ctrl('e')),
         "Ctrl-J" => Some(Key::Ctrl('j')),
+        "PgDn" => Some(Key::PageDown),
         _ => None,
     }
 }

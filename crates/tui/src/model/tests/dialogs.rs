@@ -171,6 +171,23 @@ fn long_question_is_wrapped_and_its_answer_is_counted() {
 }
 
 #[test]
+fn context_of_a_question_can_be_scrolled() {
+    let mut evening = Evening::new(80, 24);
+    let context: Vec<String> = (1..=30).map(|number| format!("line {number}.")).collect();
+    let text = format!("Which?\n{}", context.join("\n"));
+    let asked = Event::QuestionAsked { id: "long".into(), text: text.into(), story: None };
+    append_and_read(&mut evening, &[asked], |run| run.steering.question("long").is_some());
+    evening.press("a");
+    evening.keys(&[Key::BackTab]);
+    assert!(evening.screen().contains("line 1.") && evening.screen().contains("PgDn"));
+    evening.keys(&[Key::PageDown; 6]);
+    let end = evening.screen();
+    assert!(end.contains("line 30.") && !end.contains("line 1."), "{end}");
+    evening.keys(&[Key::PageUp; 6]);
+    assert!(evening.screen().contains("line 1."), "{}", evening.screen());
+}
+
+#[test]
 fn new_run_names_the_agent_as_it_was_given() {
     let mut evening = Evening::new(60, 20);
     let agent = |evening: &Evening| match &evening.model.dialog {
