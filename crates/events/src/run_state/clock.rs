@@ -18,6 +18,9 @@ pub struct Clock {
     /// Time of the previous entry. Unlike `last_ms`, it follows a clock that was set back.
     #[serde(skip)]
     pub(super) previous_ms: Option<i64>,
+    /// `last_ms` by the journal alone, if the run was alive after its last entry.
+    #[serde(skip)]
+    pub(super) last_entry_ms: Option<i64>,
     /// Until the last process has said what it found.
     #[serde(skip)]
     before_start: Option<BeforeStart>,
@@ -38,6 +41,8 @@ impl Clock {
             self.started_ms = Some(now_ms);
         }
         self.leave_idle(now_ms);
+        // The clock may have been set back since.
+        self.last_ms = self.last_entry_ms.take().unwrap_or(self.last_ms);
         self.before_start = Some(BeforeStart { active_ms: self.active_ms, is_iteration_open });
         self.previous_ms = Some(now_ms);
         self.last_ms = self.last_ms.max(now_ms);

@@ -41,6 +41,7 @@ impl RunState {
         if self.end.is_some() {
             return;
         }
+        self.clock.last_entry_ms.get_or_insert(self.clock.last_ms);
         self.clock.last_ms = self.clock.last_ms.max(time_ms);
         if self.clock.idle_since_ms.is_none()
             && let Some(previous_ms) = self.clock.previous_ms

@@ -91,6 +91,8 @@ impl World {
                 }
                 Action::Emit(_, Event::Unparked) => {
                     assert!(std::mem::take(&mut self.parked));
+                    // The last answer came before the story that an earlier one may have freed.
+                    self.finding_story = false;
                 }
                 Action::CollectBriefing => {
                     assert!(self.idle() && !self.stop_asked);
