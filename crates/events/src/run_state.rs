@@ -162,14 +162,18 @@ impl RunState {
                 self.resume.iterations = self.resume.iterations.max(*iterations);
                 self.totals.spending.at_least(usage);
                 self.totals.continued(*unchecked);
-                let unrecorded_ms = self.clock.resumed_after(*duration_ms);
+                let unrecorded = self.clock.resumed_after(*duration_ms);
                 let (after, cut_off, unchecked) = (*after, *cut_off, *unchecked);
                 self.continued.push(Continuation { time_ms: now, after, cut_off, unchecked });
-                if let Some(last) = self.iterations.last_mut() {
-                    last.add_unrecorded(unrecorded_ms);
-                    if Some(last.number) == unchecked {
-                        last.recheck(now);
-                    }
+                let mut records = self.iterations.iter_mut().rev();
+                if let Some((number, ms)) = unrecorded
+                    && let Some(open) = records.find(|it| it.number == number)
+                {
+                    open.add_unrecorded(ms);
+                }
+                let last = self.iterations.last_mut();
+                if let Some(last) = last.filter(|last| Some(last.number) == unchecked) {
+                    last.recheck(now);
                 }
             }
             Event::IterationStarted { max_iterations } => {

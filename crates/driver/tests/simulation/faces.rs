@@ -173,6 +173,10 @@ impl Faces {
     }
 
     fn check_followed(&self) -> Result<(), TestCaseError> {
+        // Signs of life and entries cannot be compared then.
+        if self.clock_set_back {
+            return Ok(());
+        }
         for is_alive in [true, false] {
             let [followed, opened] =
                 [&self.followed, &self.state].map(|state| self.card(state, is_alive));

@@ -30,34 +30,34 @@ pub struct Clock {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct BeforeStart {
     active_ms: u64,
-    /// The previous process worked on an iteration when it was killed.
-    is_iteration_open: bool,
+    /// The iteration that the previous process worked on when it was killed.
+    open_iteration: Option<u32>,
 }
 
 impl Clock {
     /// A process starts the run or resumes it.
-    pub(super) fn start(&mut self, now_ms: i64, is_iteration_open: bool) {
+    pub(super) fn start(&mut self, now_ms: i64, open_iteration: Option<u32>) {
         if self.previous_ms.is_none() {
             self.started_ms = Some(now_ms);
         }
         self.leave_idle(now_ms);
         // The clock may have been set back since.
         self.last_ms = self.last_entry_ms.take().unwrap_or(self.last_ms);
-        self.before_start = Some(BeforeStart { active_ms: self.active_ms, is_iteration_open });
+        self.before_start = Some(BeforeStart { active_ms: self.active_ms, open_iteration });
         self.previous_ms = Some(now_ms);
         self.last_ms = self.last_ms.max(now_ms);
     }
 
     /// A resumed run had worked for `active_ms` before: a killed process may have done so after its last entry. Returns
-    /// how much of that belongs to an iteration.
-    pub(super) fn resumed_after(&mut self, active_ms: u64) -> u64 {
+    /// the iteration that this time belongs to.
+    pub(super) fn resumed_after(&mut self, active_ms: u64) -> Option<(u32, u64)> {
         let Some(before) = self.before_start.take() else {
             self.active_ms = self.active_ms.max(active_ms);
-            return 0;
+            return None;
         };
         let unrecorded_ms = active_ms.saturating_sub(before.active_ms);
         self.active_ms = self.active_ms.saturating_add(unrecorded_ms);
-        if before.is_iteration_open { unrecorded_ms } else { 0 }
+        Some((before.open_iteration?, unrecorded_ms))
     }
 
     /// An entry was written at `now_ms`.

@@ -86,9 +86,10 @@ impl RunState {
     pub(super) fn tick(&mut self, at: Stamp, event: &Event<'_>) {
         let now = at.time_ms;
         if let Event::RunStarted { .. } = event {
-            let is_iteration_open = self.iterations.last().is_some_and(IterationRecord::is_open);
+            let open = self.iterations.last().filter(|last| last.is_open());
+            let open = open.map(|last| last.number);
             self.close();
-            self.clock.start(now, is_iteration_open);
+            self.clock.start(now, open);
         } else {
             self.clock.advance(now, self.end.is_some());
         }
